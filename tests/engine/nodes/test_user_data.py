@@ -237,7 +237,7 @@ async def test_taking_back_is_tried_a_few_times_and_then_left(
     with caplog.at_level(logging.WARNING, "cloudgraft.engine"):
         await case.turns(20, MINUTE)
     assert user_data.settled == [name] * 5
-    assert sum("were not taken back" in record.message for record in caplog.records) == 1
+    assert sum("were not revoked" in record.message for record in caplog.records) == 1
 
 
 async def test_taking_back_waits_for_an_api_server_that_is_away(

@@ -1,1 +1,1 @@
-"""One machine's life: its states, what was observed of it, and what to do about it. Pure."""
+"""Decides about one machine: its states, its observation, and the next action. Pure."""

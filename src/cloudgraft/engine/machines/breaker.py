@@ -1,7 +1,7 @@
-"""Holds back what is reported of suspiciously many machines at once. Pure.
+"""Circuit breaker for reports about suspiciously many machines at once. Pure.
 
-A cloud that misses or breaks half of its machines in one list is more likely wrong itself. Repair has a breaker for
-each group and counts broken machines; observation has one for each cloud and counts missing ones.
+If a list misses half of a cloud's machines, or shows them broken, the cloud itself is more likely wrong. Repair has a
+breaker for each group and counts broken machines; observation has one for each cloud and counts missing ones.
 """
 
 from __future__ import annotations
@@ -15,41 +15,41 @@ __all__ = ["Breaker", "BreakerLimit", "Turn"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerLimit:
-    """How many machines may be affected at once before nothing is believed, and what ends that."""
+    """How many machines may be affected at once before the breaker opens, and what closes it."""
 
     share: float  # of all machines
-    few: int  # so many are always believed
-    hold: float | None = None  # observed seconds after which they are believed; None: only an operator ends it
-    looks: int = 1  # in a row that must have shown it by then
+    few: int  # this many are always believed
+    hold: float | None = None  # observed seconds after which the report is believed; None: only an operator accepts it
+    looks: int = 1  # consecutive reports that must agree by then
 
 
 class Turn(enum.Enum):
-    """How a look changed a breaker."""
+    """How a report changed a breaker."""
 
     NONE = "none"
     OPENED = "opened"
     CLOSED = "closed"  # few enough are affected again
-    EXPIRED = "expired"  # it has lasted, so it is believed
+    EXPIRED = "expired"  # it has lasted for `hold`, so the report is believed
 
 
 @dataclass(slots=True)
 class Breaker:
-    """Whether too many are affected at once, and for how long.
+    """Whether too many machines are affected at once, and for how long.
 
-    In memory only: after a restart it is found again, its time begins anew, and an operator has to accept again what is
-    not over. So a restart never has anything believed sooner; that losses of a few at a time are not forgotten is the
-    matter of :mod:`cloudgraft.engine.context`.
+    In memory only. After a restart the condition is detected again, its time starts from zero, and an operator has to
+    accept again what is not over. So a restart never makes the engine believe a report sooner.
+    :mod:`cloudgraft.engine.context` remembers losses of a few machines at a time over restarts.
     """
 
-    is_open: bool = False  # nothing is believed of those that are affected
+    is_open: bool = False  # reports about affected machines are not believed
     lasted: float = 0.0  # seconds, observed
     looks: int = 0
-    affected: frozenset[str] = frozenset()  # names, without those that are believed
-    accepted: frozenset[str] = frozenset()  # names of those that are believed, while they are affected
+    affected: frozenset[str] = frozenset()  # names, without accepted ones
+    accepted: frozenset[str] = frozenset()  # names of affected machines about which the report is believed
     total: int = 0
 
     def look(self, affected: AbstractSet[str], total: int, limit: BreakerLimit, *, passed: float = 0.0) -> Turn:
-        """Takes in one report: who is affected, of how many. ``passed``: the seconds observed since the one before."""
+        """Evaluates one report of affected machines. ``passed``: observed seconds since the last report."""
         self.accepted &= affected
         self.affected, self.total = frozenset(affected - self.accepted), total
         if len(self.affected) <= max(limit.few, int(limit.share * total)):
@@ -67,7 +67,7 @@ class Breaker:
         return Turn.NONE
 
     def accept(self, names: AbstractSet[str]) -> None:
-        """Believes it of these. Others that follow them are held back."""
+        """Believes the report about these machines. Others that follow are held back."""
         self.accepted |= names & self.affected
         self.affected -= names
         if not self.affected:

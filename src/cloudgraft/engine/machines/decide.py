@@ -1,7 +1,6 @@
-"""What to do about one machine: a pure function of its record, what is seen of it, and the clock.
+"""Decides the next action for one machine: a pure function of its record, its observation, and the clock.
 
-No I/O and no memory of its own; the worker carries out what is decided here. The order of the rules in each function
-is the order in which they count.
+No I/O and no state; the worker carries out the decision. In each function the first rule that applies wins.
 """
 
 from __future__ import annotations
@@ -47,28 +46,28 @@ __all__ = [
 ]
 
 JOIN_DEADLINE: Final = "join_deadline"  # the error code
-RETURNED: Final = "returned"  # the kind of the events of machines that counted as gone and are there
+RETURNED: Final = "returned"  # the kind of events about machines that counted as gone and exist
 
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """Nothing to do now; look again at ``wake_at`` at the latest, or when something changes."""
+    """Nothing to do now; decide again at ``wake_at`` at the latest, or when something changes."""
 
     wake_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Write this record: its state or what is known of it has changed."""
+    """Write this record: its state or its data have changed."""
 
     record: MachineRecord
     cause: str
-    kind: str | None = "state"  # of the event that tells of it; None for what is not worth one
+    kind: str | None = "state"  # of the event about it; None for no event
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Call the cloud to create it, once the journal says so."""
+    """Call the cloud to create the machine, after the journal has recorded it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class Delete:
     """Call the cloud to delete this machine."""
 
     machine: Machine
-    cause: str = ""  # when it is not the record's own machine, or its record is at its end
+    cause: str = ""  # set when it is not the record's own machine, or the record is gone
     kind: str = ""
 
 
@@ -87,41 +86,41 @@ Decision: TypeAlias = Stay | Move | Create | Delete
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What holds for the machine's cloud and group at this moment."""
+    """The state of the machine's cloud and group at this moment."""
 
     now: float
     settings: EngineSettings
     may_create: bool = True  # False until the cloud has been listed since we started
     sees_cloud: bool = True  # False while the latest list failed
-    sees_nodes: bool = True  # False while there is a cluster and its view is not fresh
-    is_used: bool = False  # a machine that counted as gone is there, and its node is ready
+    sees_nodes: bool = True  # False while there is a cluster whose data are not fresh
+    is_used: bool = False  # a machine that counted as gone exists, and its node is ready
     is_paused: bool = False
-    is_served: bool = True  # False: there is no such group any more
-    refusal: ErrorRecord | None = None  # why no machine of this group can be had just now
+    is_served: bool = True  # False: the group no longer exists
+    refusal: ErrorRecord | None = None  # why this group cannot get a machine at the moment
 
 
 def failure(code: str, message: str, error_class: int = ErrorClass.OTHER) -> ErrorRecord:
-    """Why a machine failed; the code is never empty, for an empty one means "no error" to the autoscaler."""
+    """Why a machine failed. The code is never empty: the autoscaler reads an empty one as "no error"."""
     return ErrorRecord(code=code or "error", message=message, error_class=int(error_class))
 
 
 def decide(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
-    """The next thing to do about this machine."""
+    """The next action for this machine."""
     if was_released(record):
         return _released(record, observation, at)
     if is_outdone(record, observation):
         return Stay()
     own = _RULES[record.state](record, observation, at)
     if isinstance(own, Move):
-        return own  # first what is known: the record must have the id of the machine that is kept
+        return own  # first: the record must have the id of the machine that is kept
     extra = _extra(record, observation, at)
-    # Each gets its turn: a machine that ignores its deletion must not keep the other alive.
+    # Alternate between both: a machine that ignores its deletion must not keep the other alive.
     is_own_turn = isinstance(own, Delete) and (observation.deletes + observation.failures) % 2 == 1
     return own if extra is None or is_own_turn else extra
 
 
 def _extra(record: MachineRecord, observation: Observation, at: Situation) -> Decision | None:
-    """Law 3: a second machine for the same intent is deleted, whatever state the first is in."""
+    """Law 3: deletes a second machine for the same intent, whatever state the first is in."""
     if (
         not observation.extras
         or observation.is_calling
@@ -144,7 +143,7 @@ def _requested(record: MachineRecord, observation: Observation, at: Situation) -
     if observation.machine is not None:
         return _accepted(record, observation.machine, at, "the cloud already has a machine of this name with our marks")
     if observation.is_named:
-        return Stay()  # it is there, whatever the lists of its cloud say
+        return Stay()  # it exists, whatever the lists of its cloud show
     deadline = _own_deadline(record, observation, at)
     if at.now >= deadline:
         return _failed(record, at, _why_not_created(observation, "no call to create it could be made in time"))
@@ -159,9 +158,9 @@ def _creating(record: MachineRecord, observation: Observation, at: Situation) ->
     if observation.machine is not None:
         return _accepted(record, observation.machine, at, "a list shows that the cloud has accepted it")
     if observation.is_calling or observation.is_named:
-        return Stay()  # its answer comes, or its time-out; or it is there, whatever the lists of its cloud say
+        return Stay()  # the answer or the timeout will come; or it exists, whatever the lists of its cloud show
     is_unknown = record.presence is Presence.UNKNOWN
-    # What the cloud may hold is deleted when it fails, so only observed time counts then (see _is_overdue).
+    # When it fails, the engine deletes what the cloud may have. So only observed time counts here (see _is_overdue).
     deadline = None if is_unknown else _own_deadline(record, observation, at)
     if _is_overdue(observation, at) if deadline is None else at.now >= deadline:
         return _failed(record, at, _why_not_created(observation, "the cloud did not create it in time"))
@@ -169,7 +168,7 @@ def _creating(record: MachineRecord, observation: Observation, at: Situation) ->
         return Move(
             amend(record, presence=Presence.NONE), "two complete lists do not have it: it was not created", kind=None
         )
-    # What is there under its name must not be made again: its marks may come late.
+    # Do not create a machine again while one has its name: its marks may come late.
     if is_unknown or observation.unproven is not None or at.is_paused or not at.may_create:
         return Stay(deadline)
     return (
@@ -190,9 +189,9 @@ def _why_not_created(observation: Observation, otherwise: str) -> ErrorRecord:
 
 
 def _booting(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
-    """What fails here is deleted, also when a list shows it again. So nothing does whose node is or may be ready.
+    """A machine that fails here is deleted, also when a list shows it again. So none fails whose node may be ready.
 
-    One that we only found may have run before, and have pods: what its cloud says of it is left to the autoscaler.
+    A found machine may have run before and have pods: the autoscaler decides what to do when its cloud reports it dead.
     """
     seen, may_fail = observation.machine, at.sees_nodes and not observation.may_be_ready
     if seen is not None:
@@ -215,25 +214,25 @@ def _booting(record: MachineRecord, observation: Observation, at: Situation) -> 
 
 
 def _was_there_before(record: MachineRecord) -> bool:
-    """Whether the journal took in a machine that was made earlier, or took it back."""
+    """Whether the machine was created before the journal took it in, or took it back."""
     return record.ordered_at is not None and record.ordered_at < record.requested_at
 
 
 def _is_overdue(observation: Observation, at: Situation) -> bool:
-    """Whether lists have covered a machine for the whole deadline, and the view of the cluster is fresh.
+    """Whether lists have covered the machine for the whole deadline, and the data of the cluster are fresh.
 
-    A machine that fails is deleted. So an outage, a restart or a clock that is set must not make it late.
+    A machine that fails is deleted. So an outage, a restart or a clock change must not make it late.
     """
     return at.sees_cloud and at.sees_nodes and observation.awaited_for >= at.settings.create_deadline.total_seconds()
 
 
 def _own_deadline(record: MachineRecord, observation: Observation, at: Situation) -> float:
-    """When a machine fails of which the cloud holds nothing: by the time of this process, cloud or no cloud (law 7)."""
+    """When a machine fails that the cloud does not have: by this process's clock, cloud reachable or not (law 7)."""
     return max(record.requested_at, observation.since) + at.settings.create_deadline.total_seconds()
 
 
 def _boot_failure(seen: Machine, why: str) -> ErrorRecord:
-    """In the words of its driver, where that knows: many a cloud finds out that it is full after it has accepted."""
+    """The driver's own error, if it has one: many clouds accept a create and find out later that they are full."""
     known = error_from_slug(seen.failure) if seen.state is MachineState.FAILED else None
     return failure("boot_failed", why) if known is None else failure(known.slug, why, known.error_class)
 
@@ -249,11 +248,11 @@ def _running(record: MachineRecord, observation: Observation, at: Situation) -> 
 
 
 def _joining(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
-    """A machine without a node is of no use, but only time in which the cluster could be seen counts against it.
+    """A machine without a node is useless, but only time in which the cluster could be seen counts against it.
 
-    One whose node was there and is not any more is left to the autoscaler, which deletes what is not registered: its
-    pods may still run, and whoever removed the node may know why. So is one that had its time before we began to look,
-    or that we only found: that its node is not seen says more of where we look than of the machine.
+    A machine whose node has been removed is left to the autoscaler, which deletes unregistered machines: its pods may
+    still run, and there may be a reason for the removal. So is a machine whose deadline passed before we began to
+    observe it, or that we only found: then a node that we do not see says more about our view than about the machine.
     """
     if observation.joined is not False or observation.has_joined or was_found(record):
         return Stay()
@@ -266,9 +265,9 @@ def _joining(record: MachineRecord, observation: Observation, at: Situation) -> 
 
 
 def _failed_state(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
-    """Its resources go at once; itself stays listed until the autoscaler deletes it, or time does (law 5).
+    """Deletes its resources at once. The machine stays listed until the autoscaler deletes it, or it expires (law 5).
 
-    Unless its node is ready: then it works, and whatever it failed for was not so.
+    Unless its node is ready: then the machine works, and the reason for the failure was wrong.
     """
     if observation.is_ready and at.sees_nodes and observation.machine is not None and _is_there(observation):
         return _taken_back(
@@ -293,14 +292,14 @@ def _deleting(record: MachineRecord, observation: Observation, at: Situation) ->
 
 
 def _gone(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
-    """A machine that counted as gone and shows up: a late success, or a cloud that changed its mind.
+    """Handles a gone machine that shows up: a create that succeeded late, or lists that were wrong.
 
-    It has to prove itself again, and its id alone is no proof (see ``look``).
-    One that nobody deleted is taken back: lists that were wrong twice must not cost a machine and the pods on it. So is
-    one that counted as failed while no list showed it, if its node is ready: the autoscaler has only taken back what it
-    was told had failed. When it is not needed, the autoscaler drains it.
-    Where neither can be taken back, it is left alone while its node is or may be ready: its group may be gone, or its
-    cloud may call it broken.
+    Its ownership has to be proven again, and its id alone is no proof (see ``look``).
+    The engine takes back a machine that was never ordered to be deleted: two wrong lists must not cost a machine and
+    its pods. It also takes back a machine that counted as failed while no list showed it, if its node is ready: the
+    autoscaler only removed it because we reported it as failed. If it is not needed, the autoscaler drains it.
+    A machine that cannot be taken back is left alone while its node is or may be ready: its group may be gone, or its
+    cloud may report it broken.
     """
     seen, was_ordered = observation.machine, not (is_lost(record) or has_failed(record))
     is_wanted = is_lost(record) or (has_failed(record) and at.is_used and at.sees_nodes)
@@ -320,14 +319,14 @@ def _gone(record: MachineRecord, observation: Observation, at: Situation) -> Dec
     if observation.deleted_at is not None or not at.sees_cloud:
         return Stay()  # a list will tell whether it is still there, and still this one
     if not was_ordered and (at.is_used or not at.sees_nodes):
-        return Stay()  # it may be in use, and nobody ordered its deletion
+        return Stay()  # it may be in use, and its deletion was not ordered
     if at.now < observation.retry_at:
         return Stay(observation.retry_at)
     return Delete(seen, f"machine {seen.machine_id} is there although its deletion was over", RETURNED)
 
 
 def _is_there(observation: Observation) -> bool:
-    """Whether its cloud has it, and it is ours."""
+    """Whether the cloud has the machine, and it is ours."""
     return observation.machine is not None and observation.is_ours and observation.machine.state in _THERE
 
 
@@ -337,7 +336,7 @@ def _taken_back(record: MachineRecord, seen: Machine, observation: Observation, 
 
 
 def left_alone(record: MachineRecord, observation: Observation) -> str:
-    """What an operator is told of a machine that counted as gone and is left alone for its ready node; else empty."""
+    """The message about a gone machine that is left alone because its node may be ready; empty for any other."""
     if observation.machine is None or not (is_lost(record) or has_failed(record)):
         return ""
     id_ = observation.machine.machine_id
@@ -349,10 +348,10 @@ def left_alone(record: MachineRecord, observation: Observation) -> str:
 
 
 def _released(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
-    """An operator's word stands while the cloud has the machine. Then the record may be forgotten like any other.
+    """A release holds while the cloud has the machine. After that the record is forgotten like any other.
 
-    Until it is, the word stands too: lists that were wrong twice must not give a machine back to us. So it is kept from
-    now on for as long as one that is gone, however long ago it was released.
+    The release holds until then: two wrong lists must not make the machine ours again. So the record is kept from now
+    on for as long as that of a gone machine, however long ago the machine was released.
     """
     if observation.is_absent and is_released(record):
         why = "the cloud does not have it any more"
@@ -362,7 +361,7 @@ def _released(record: MachineRecord, observation: Observation, at: Situation) ->
 
 
 def _clear(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
-    """Removes what the cloud holds of a machine that is not wanted any more."""
+    """Deletes an unwanted machine in its cloud."""
     if observation.is_calling:
         return Stay()
     settled = _settled(record, observation)
@@ -378,9 +377,10 @@ def _clear(record: MachineRecord, observation: Observation, at: Situation) -> De
 
 
 def _may_clear(record: MachineRecord, observation: Observation, at: Situation) -> bool:
-    """What we gave up ourselves is deleted only while lists work, and not while its node may be ready.
+    """Whether an unwanted machine may be deleted now.
 
-    What the autoscaler deletes goes at once, but not by a proof of ownership that a long outage has made old: by then
+    A machine that the engine gave up is deleted only while lists work, and not while its node may be ready. A machine
+    that the autoscaler deletes is deleted at once, unless a long outage has made the proof of ownership old: by then
     the cloud may have given the id to another machine.
     """
     if not is_given_up(record):
@@ -391,7 +391,7 @@ def _may_clear(record: MachineRecord, observation: Observation, at: Situation) -
 
 
 def _settled(record: MachineRecord, observation: Observation) -> Move | None:
-    """What the lists have shown of an unwanted machine and its record does not say."""
+    """Records what lists have shown about an unwanted machine."""
     seen = observation.machine
     if seen is not None:
         found = {"presence": Presence.PRESENT, "machine_id": seen.machine_id}
@@ -416,7 +416,7 @@ def _failed(record: MachineRecord, at: Situation, error: ErrorRecord, **changes:
 
 
 def _news(record: MachineRecord, seen: Machine, observation: Observation) -> dict[str, Any]:
-    """What the cloud tells of a machine that its record does not say yet."""
+    """The cloud's data about a machine that its record does not have yet."""
     news: dict[str, Any] = {}
     if seen.machine_id != record.machine_id:
         news["machine_id"] = seen.machine_id
@@ -426,7 +426,7 @@ def _news(record: MachineRecord, seen: Machine, observation: Observation) -> dic
 
 
 def _proof(record: MachineRecord, seen: Machine) -> dict[str, Any]:
-    """By what an adopted machine will be known again, when that was not known yet: older releases did not keep it."""
+    """The proof of an adopted machine, if the record lacks it: older releases did not store it."""
     proof: dict[str, Any] = {}
     if record.created_at is None and seen.created_at is not None:
         proof["created_at"] = seen.created_at.timestamp()

@@ -1,7 +1,7 @@
-"""Which of several machines for one intent goes (law 3). Pure.
+"""Chooses which of several machines for one intent to delete (law 3). Pure.
 
-The one that joined the cluster may run pods. So none that has a node goes, as long as the one that is kept has none
-that is ready; and none goes that may have a node, when nothing tells whose that is.
+A machine that joined the cluster may run pods. So no machine with a node is deleted while the kept machine has no ready
+node, and none that may have a node is deleted while it is unclear which machine the node belongs to.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WANTED: Final = frozenset({State.REQUESTED, State.CREATING, State.BOOTING, Stat
 
 
 def surplus(record: MachineRecord, observation: Observation, *, sees_nodes: bool) -> Machine | None:
-    """The machine that may be deleted now; of an intent that is not wanted any more every one of them goes."""
+    """The duplicate that may be deleted now. If the intent is no longer wanted, all of its machines are deleted."""
     there = [machine for machine in observation.extras if machine.state is not MachineState.DELETING]
     if _is_wanted(record):
         if not sees_nodes:
@@ -30,7 +30,7 @@ def surplus(record: MachineRecord, observation: Observation, *, sees_nodes: bool
 
 
 def is_outdone(record: MachineRecord, observation: Observation) -> bool:
-    """Whether another of its machines has joined since the latest list: the next list makes that the record's own."""
+    """Whether another of its machines has joined since the latest list: the next list makes it the record's own."""
     if observation.machine is None or not _is_wanted(record):
         return False
     others = {machine.machine_id for machine in observation.extras}
@@ -40,7 +40,7 @@ def is_outdone(record: MachineRecord, observation: Observation) -> bool:
 
 
 def in_doubt(record: MachineRecord, observation: Observation) -> str:
-    """What an operator is told of machines of which nobody knows which has joined; empty when that is known."""
+    """The message for an operator when it is unclear which of the machines has joined; empty when it is clear."""
     there = [machine for machine in observation.extras if machine.state is not MachineState.DELETING]
     held = [machine.machine_id for machine in there if _may_be_in_use(machine, observation)]
     if observation.machine is None or not held or not _is_wanted(record) or is_outdone(record, observation):

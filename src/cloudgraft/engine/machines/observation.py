@@ -1,6 +1,6 @@
-"""What a cloud's lists have shown of each machine, and what may be concluded from it. No I/O.
+"""Evaluates a cloud's lists, machine by machine. No I/O.
 
-Absence is believed late and on purpose: only after two complete lists, both begun when the machine must have been in
+Absence is believed late on purpose: only after two complete lists, both started when the machine must have been in
 them, and further apart than the cloud's list may lag (law 5).
 """
 
@@ -25,49 +25,49 @@ _NEEDED = 2  # complete lists without a machine before it counts as absent
 _DEAD = frozenset({MachineState.FAILED, MachineState.STOPPED})
 _AWAITED = frozenset({State.CREATING, State.BOOTING})
 _NO_RIVALS: Final = Rivals()
-LONGEST_GAP: Final = 300.0  # seconds between two looks that count as observed: a process may have been stopped
+LONGEST_GAP: Final = 300.0  # seconds between two lists that count as observed, at most: a process may be stopped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """One answer of a driver's list, indexed.
+    """One result of a driver's list, indexed.
 
-    ``began`` is when it was asked for; ``follows`` is when the list before it was, unless one failed in between.
+    ``began`` is the time of the call; ``follows`` is the time of the call before, unless one failed in between.
     """
 
     began: float
     follows: float | None = None
     machines: Sequence[Machine]
-    by_name: Mapping[str, Machine]  # one of each name
+    by_name: Mapping[str, Machine]  # one machine per name
     by_id: Mapping[str, Machine]
-    twins: Mapping[str, Sequence[Machine]]  # all of each name that there is more than once
+    twins: Mapping[str, Sequence[Machine]]  # all machines of names that occur more than once
 
     @property
     def passed(self) -> float:
-        """Seconds observed since the list before; none after a failure, and of a long gap only a part."""
+        """Observed seconds since the list before: zero after a failure, and only a part of a long gap."""
         return 0.0 if self.follows is None else min(self.began - self.follows, LONGEST_GAP)
 
     @property
     def is_whole(self) -> bool:
-        """Whether every machine that there is must be in it."""
+        """Whether every existing machine must be in the list."""
         return not isinstance(self.machines, PartialList) or self.machines.is_whole
 
     def tells_of(self, record: MachineRecord) -> bool:
-        """Whether this machine would be in it if it existed; a driver of several clouds may miss one of them."""
+        """Whether the list would show this machine if it existed; a driver of several clouds may miss one of them."""
         return self.tells_of_id(record.machine_id)
 
     def tells_of_id(self, machine_id: str) -> bool:
-        """The same of a machine with this id; empty when that is not known."""
+        """The same for a machine with this id; the id is empty when it is not known."""
         return not isinstance(self.machines, PartialList) or self.machines.tells_of(machine_id)
 
     def named(self, name: str) -> Sequence[Machine]:
-        """All machines of that name."""
+        """All machines with that name."""
         found = self.by_name.get(name)
         return () if found is None else self.twins.get(name) or (found,)
 
 
 class Indexing:
-    """A listing in the making. A long one is put together piece by piece, so that calls get their turn in between."""
+    """Builds a listing piece by piece, so that a long one does not block the event loop."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Machine] = {}
@@ -75,7 +75,7 @@ class Indexing:
         self._twins: dict[str, list[Machine]] = {}
 
     def add(self, machines: Sequence[Machine]) -> None:
-        """The next machines of the answer. Names are hardly ever there twice: a list for each would be a waste."""
+        """Adds the next machines of the result. Duplicate names are rare, so there is no list for each name."""
         named = {machine.name: machine for machine in machines}
         if len(named) < len(machines) or not self._by_name.keys().isdisjoint(named):
             for machine in machines:
@@ -91,7 +91,7 @@ class Indexing:
         self._by_name[machine.name] = machine
 
     def listing(self, machines: Sequence[Machine], began: float, follows: float | None = None) -> Listing:
-        """Of all that was added, which is all of the answer."""
+        """The listing, after all machines of the result were added."""
         return Listing(
             began=began,
             follows=follows,
@@ -104,52 +104,52 @@ class Indexing:
 
 @dataclass(slots=True, kw_only=True)
 class Observation:
-    """What is known of one machine beside its record. In memory only: after a restart it is looked for anew."""
+    """What is known of one machine beside its record. In memory only: after a restart it is observed again."""
 
-    since: float  # when we began to look: evidence from before does not exist
+    since: float  # when observation began: there is no evidence from before
     machine: Machine | None = None  # as last seen, proven to be ours
-    extras: tuple[Machine, ...] = ()  # others that prove to be the same intent's
-    rivals: Rivals = _NO_RIVALS  # which of all these the nodes of the cluster show
-    unproven: Machine | None = None  # one of this name or id that does not prove to be ours
+    extras: tuple[Machine, ...] = ()  # others that are proven to belong to the same intent
+    rivals: Rivals = _NO_RIVALS  # which of all these have nodes in the cluster
+    unproven: Machine | None = None  # one of this name or id that is not proven to be ours
     absences: int = 0
-    absent_at: float = 0.0  # when the list began that last counted as an absence
+    absent_at: float = 0.0  # start of the latest list that counted as an absence
     dead_since: float | None = None  # since when the cloud has reported it stopped or failed
-    # Time in which lists covered the machine, and only that: an outage costs patience, never a machine.
-    listed_at: float | None = None  # when the latest list began that covers it
+    # Only time in which lists covered the machine: an outage delays decisions, and never costs a machine.
+    listed_at: float | None = None  # start of the latest list that covers it
     awaited_for: float = 0.0  # seconds in which it was not running yet
-    dead_for: float = 0.0  # seconds in which it was reported stopped or failed, and no node spoke against that
+    dead_for: float = 0.0  # seconds in which it was reported stopped or failed, and no ready node contradicted that
     is_calling: bool = False  # a call about it is under way
     retry_at: float = 0.0  # no call about it before that
     deletes: int = 0  # calls to delete it that the cloud accepted
-    deleted_at: float | None = None  # when one ended that may have worked: its id may be another's since then
+    deleted_at: float | None = None  # end of a call that may have succeeded: its id may have been reused since
     failures: int = 0  # calls to delete it that failed
-    was_missing: bool = False  # a list did not have it: what came back under its id has to prove itself again
+    was_missing: bool = False  # a list missed it: a machine that returns under its id has to be proven again
     is_ours: bool = False  # proven, by the latest list or, before there is one, by the answer to our own create
     joined: bool | None = None  # whether its node is in the cluster; None when the cluster cannot be seen
     node: Node | None = None  # its node, while it is there
     last_node: Node | None = None  # the one that was there last
-    is_disputed: bool = False  # it may have one of several nodes, and nobody can tell which
-    is_named: bool = False  # a ready node is it by name or id, though it is not known yet whether its cloud has made it
-    unready_since: float | None = None  # since when its node has not been ready, as the cluster tells it
-    # Time in which the cluster could be seen, and only that: see cloudgraft.engine.nodes.tracking.
+    is_disputed: bool = False  # it may have one of several nodes, and it is unclear which
+    is_named: bool = False  # a ready node has its name or id, before it is known whether its cloud has created it
+    unready_since: float | None = None  # since when its node has not been ready, by the cluster's data
+    # Only time in which the cluster could be seen: see cloudgraft.engine.nodes.tracking.
     unjoined_for: float = 0.0  # seconds that it has run without a node
-    unready_for: float = 0.0  # seconds in which we have seen its node not ready
+    unready_for: float = 0.0  # seconds in which its node was seen not ready
     unjoined_from: float | None = None
     unready_from: float | None = None
     unready_mark: float | None = None  # the time of the cluster since when it was not ready at unready_from
-    unprepared: int = 0  # times in a row that its user data could not be made
-    trouble: str = ""  # what kept its cloud from being asked to create it, or what that answered
-    told: frozenset[str] = frozenset()  # what was told of it already
-    held: str = ""  # why something that was decided about it is not done: a guard, or observeOnly
+    unprepared: int = 0  # consecutive failures to make its user data
+    trouble: str = ""  # why the cloud was not called to create it, or the cloud's error
+    told: frozenset[str] = frozenset()  # what was reported about it already
+    held: str = ""  # why a decision about it is not carried out: a guard, or observeOnly
 
     @property
     def has_joined(self) -> bool:
-        """Whether its node was in the cluster once, as far as we remember."""
+        """Whether its node has been in the cluster, as far as this process remembers."""
         return self.last_node is not None
 
     @property
     def is_ready(self) -> bool:
-        """Whether its node is in the cluster and ready, as a fresh view of the cluster shows it."""
+        """Whether its node is in the cluster and ready, by fresh data."""
         return self.joined is True and self.unready_since is None
 
     @property
@@ -159,16 +159,16 @@ class Observation:
 
     @property
     def is_ill(self) -> bool:
-        """Its cloud reports it dead, or its node is not ready."""
+        """Whether its cloud reports it dead, or its node is not ready."""
         return self.dead_since is not None or self.unready_since is not None
 
     @property
     def is_absent(self) -> bool:
-        """Two complete lists did not have it."""
+        """Whether two complete lists missed it."""
         return self.absences >= _NEEDED
 
     def forget(self, machine_id: str) -> None:
-        """The cloud says that it has no such machine: what was seen of it is history."""
+        """Drops what was observed of the machine: the cloud says that it does not exist."""
         self.extras = tuple(m for m in self.extras if m.machine_id != machine_id)
         if self.machine is not None and self.machine.machine_id == machine_id:
             self.machine, self.is_ours = None, False
@@ -176,17 +176,17 @@ class Observation:
             self.revive()
 
     def revive(self) -> None:
-        """The cloud does not report it dead any more."""
+        """The cloud no longer reports it dead."""
         self.dead_since, self.dead_for = None, 0.0
 
 
 def believable_from(
     record: MachineRecord, observation: Observation, traits: DriverTraits, settings: CloudSettings
 ) -> float:
-    """From when on a list must have this machine in it, if it exists."""
+    """From when on a list must contain this machine, if it exists."""
     delay = traits.list_delay.total_seconds()
     if record.presence is Presence.UNKNOWN and record.attempt_at is not None:
-        # The call that was given up may still be on its way. Where a second create is safe, it may simply be made.
+        # The abandoned call may still be on its way. Where a second create is safe, it may simply be made.
         is_safe = record.state is State.CREATING and traits.idempotency is not Idempotency.NONE
         return record.attempt_at + delay + (0.0 if is_safe else create_limit(settings, traits))
     return max(record.state_since, observation.since) + delay
@@ -194,25 +194,25 @@ def believable_from(
 
 @dataclass(frozen=True, slots=True)
 class Looker:
-    """What it takes to read a list."""
+    """The context for reading a list."""
 
     identity: Identity
     traits: DriverTraits
     settings: CloudSettings
-    is_doubted: bool = False  # it misses so many machines at once that no absence is believed
+    is_doubted: bool = False  # the list misses so many machines at once that no absence is believed
     accepted: AbstractSet[str] = frozenset()  # names of machines whose absence is believed all the same
     rivals: Callable[[MachineRecord, Sequence[Machine]], Rivals] = lambda _record, _machines: _NO_RIVALS
-    trusts_nodes: bool = True  # False while most nodes are not ready: then that says nothing of any machine
-    sees_nodes: bool = True  # False while there is a cluster and its view is not fresh
+    trusts_nodes: bool = True  # False while most nodes are not ready: then that says nothing about a single machine
+    sees_nodes: bool = True  # False while there is a cluster whose data are not fresh
 
     def must_show(self, record: MachineRecord, observation: Observation, listing: Listing) -> bool:
-        """Whether the machine must be in this list, if it exists."""
+        """Whether this list must contain the machine, if it exists."""
         if not self.traits.complete_list and not observation.deletes:
             return False  # such a list proves nothing, unless the cloud has also accepted to delete it
         return listing.began >= believable_from(record, observation, self.traits, self.settings)
 
     def is_borne_out(self, observation: Observation) -> bool:
-        """Whether the cluster says too that something is wrong with the machine."""
+        """Whether the cluster confirms that something is wrong with the machine."""
         return self.trusts_nodes and observation.unready_since is not None
 
     def holds_back(self, record: MachineRecord, observation: Observation) -> bool:
@@ -221,14 +221,14 @@ class Looker:
 
 
 def look(record: MachineRecord, observation: Observation, listing: Listing, looker: Looker) -> None:
-    """Takes in what a list shows of one machine.
+    """Updates a machine's observation from a list.
 
-    A machine under the id that the journal has is this one, marks or not; but only what proves to be ours may be
-    deleted (law 4), and under another id only that is taken for ours at all.
+    A machine with the id that the journal has is this one, with or without marks. But only a machine that is proven to
+    be ours may be deleted (law 4), and one with another id must be proven to count as ours at all.
     """
     found = _candidates(record, listing, looker.identity)
     if not listing.tells_of(record) and (not found or _is_elsewhere(record, listing)):
-        return  # what was seen before still counts
+        return  # the earlier observation still counts
     passed = _observe(record, observation, listing)
     if not found and looker.is_doubted:
         observation.awaited_for = max(0.0, observation.awaited_for - passed)  # such a list cannot show whether it runs
@@ -261,7 +261,7 @@ def look(record: MachineRecord, observation: Observation, listing: Listing, look
 
 
 def _observe(record: MachineRecord, observation: Observation, listing: Listing) -> float:
-    """Counts the seconds since the list before, if both cover the machine and none failed in between."""
+    """Counts the seconds since the list before, if both cover the machine and no list failed in between."""
     before, observation.listed_at = observation.listed_at, listing.began
     passed = listing.passed if before == listing.follows else 0.0
     observation.awaited_for = observation.awaited_for + passed if record.state in _AWAITED else 0.0
@@ -269,9 +269,9 @@ def _observe(record: MachineRecord, observation: Observation, listing: Listing) 
 
 
 def _is_elsewhere(record: MachineRecord, listing: Listing) -> bool:
-    """Whether the record has a machine that this list, which is one of a part, does not show.
+    """Whether the record's machine is in a part of the cloud that this partial list does not show.
 
-    Another of its name is a double then, and must not take its place: which is kept is known when both are seen.
+    Then another machine of its name is a duplicate, and must not replace it: the choice needs a list of both.
     """
     is_known = record.machine_id != "" and record.presence is not Presence.NONE
     return is_known and record.machine_id not in listing.by_id
@@ -280,9 +280,9 @@ def _is_elsewhere(record: MachineRecord, listing: Listing) -> bool:
 def _is_ours_unseen(record: MachineRecord, observation: Observation, looker: Looker) -> bool:
     """Whether a machine that no list shows may be deleted by the id that the journal has of it.
 
-    Not yet in the list is no sign that it is not ours; no longer in it is one, for its id may be another's by now.
-    Where a list need not show everything, nothing better than the journal's id will ever come; but one that an operator
-    adopted was in a list then, and must be seen to be deleted.
+    A machine that was never listed proves nothing. One that vanished may have had its id reused.
+    Where a list need not show everything, there is no better proof than the journal's id. But an adopted machine was in
+    a list when it was adopted, so a list must show it before it is deleted.
     """
     if not looker.traits.complete_list and record.presence is Presence.PRESENT and not record.is_adopted:
         return True
@@ -290,10 +290,10 @@ def _is_ours_unseen(record: MachineRecord, observation: Observation, looker: Loo
 
 
 def _candidates(record: MachineRecord, listing: Listing, identity: Identity) -> Sequence[Machine]:
-    # One that was taken over was named by others, who may have given its name to several.
+    # An adopted machine was named by others, who may have used the name several times.
     found = () if record.is_adopted else listing.named(record.name)
     if record.state is State.GONE and not record.is_adopted and not is_released(record):
-        return found  # the id of one that is gone may be anybody's by now; its name and marks are its own
+        return found  # the id of a gone machine may have been reused; its name and marks are its own
     by_id = listing.by_id.get(record.machine_id) if record.machine_id else None
     if by_id is None or by_id in found or identity.is_for_another(by_id, record):
         return found
@@ -303,8 +303,8 @@ def _candidates(record: MachineRecord, listing: Listing, identity: Identity) -> 
 def _kept(record: MachineRecord, ours: Sequence[Machine], proven: Sequence[Machine], rivals: Rivals) -> Machine:
     """Of two machines for one intent (law 3): the one that joined, else the one with a known id, else the older.
 
-    Of one that shows our marks and one that only has the id, the latter may be a stranger: a driver that answered a
-    create with another machine's id must not cost the machine that it made.
+    A machine with our marks takes precedence over one that only has the id, which may not be ours: a driver that
+    answered a create with another machine's id must not cost the machine that it created.
     """
     known = next((machine for machine in ours if machine.machine_id == record.machine_id), None)
     if known is not None and (
@@ -324,7 +324,7 @@ def _count_absence(
     record: MachineRecord, observation: Observation, listing: Listing, looker: Looker, *, is_there: bool
 ) -> None:
     if is_there:
-        observation.absences = 0  # it is there, only not provably ours: certainly not absent
+        observation.absences = 0  # it exists, though unproven: certainly not absent
         return
     if not looker.must_show(record, observation, listing) or looker.holds_back(record, observation):
         return

@@ -1,4 +1,4 @@
-"""What the end of a call means for a machine, and when the call is made again. Pure."""
+"""Applies the outcome of a call to a machine, and computes retry delays. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ USER_DATA: Final = "user_data"  # the error code of a machine whose user data co
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """The cloud has accepted it."""
+    """The cloud has accepted to create the machine."""
 
     machine: Machine
 
@@ -49,7 +49,7 @@ class CreateFailed:
 
 @dataclass(frozen=True, slots=True)
 class NotAsked:
-    """The cloud was not asked at all: what the machine is to be told when it boots could not be made."""
+    """The cloud was not called: the machine's user data could not be made."""
 
     error: CloudgraftError
 
@@ -73,12 +73,12 @@ Outcome = Created | CreateFailed | NotAsked | Deleted | DeleteFailed
 
 
 def check_created(answer: object, name: str) -> Machine:
-    """A driver's answer to create, when it makes sense; else the outcome is as unknown as after any other bug."""
+    """Validates a driver's response to create. If it is invalid, the outcome is as unknown as after any other bug."""
     return check_machine(answer, f"create() of {name}")
 
 
 def after(record: MachineRecord, outcome: Outcome, now: float) -> Move | None:
-    """What to write down; None when the record stays as it is."""
+    """The new record; None when the record stays unchanged."""
     match outcome:
         case Created(machine):
             return _after_created(record, machine, now)
@@ -98,7 +98,7 @@ def after(record: MachineRecord, outcome: Outcome, now: float) -> Move | None:
 
 def _after_created(record: MachineRecord, machine: Machine, now: float) -> Move | None:
     if record.presence is not Presence.UNKNOWN or record.state is State.GONE:
-        return None  # a list was quicker
+        return None  # a list came first
     changes = {"presence": Presence.PRESENT, "machine_id": machine.machine_id}
     if machine.provider_id:
         changes["provider_id"] = machine.provider_id
@@ -108,7 +108,7 @@ def _after_created(record: MachineRecord, machine: Machine, now: float) -> Move 
 
 
 def _after_nothing(record: MachineRecord, error: CloudgraftError, now: float) -> Move | None:
-    """No call was made: it counts neither as an attempt nor against a guard, and there is nothing to settle."""
+    """No call was made: it counts neither as an attempt nor against a guard, and its outcome is certain."""
     if record.presence is not Presence.UNKNOWN:
         return None
     unsent: dict[str, Any] = {"presence": Presence.NONE, "attempts": record.attempts - 1}
@@ -126,7 +126,7 @@ def _after_refusal(record: MachineRecord, error: CloudgraftError, now: float) ->
     if record.presence is not Presence.UNKNOWN or error.retry is Retry.SETTLE_FIRST:
         return None
     if isinstance(error, AlreadyExistsError):
-        return None  # ours of an earlier try, or a stranger: a list will tell
+        return None  # ours from an earlier attempt, or not ours: a list will show
     if record.state is State.CREATING and error.retry is Retry.NO:
         why = failure(error.slug, error.message, error.error_class)
         return Move(move(record, State.FAILED, now, presence=Presence.NONE, error=why), error.message)
@@ -135,32 +135,32 @@ def _after_refusal(record: MachineRecord, error: CloudgraftError, now: float) ->
     return Move(amend(record, presence=Presence.NONE), f"the cloud did not create it: {error.message}", kind=None)
 
 
-# -- How long to wait before a call is made again ----------------------------------------------------------------------
+# -- retry delays ------------------------------------------------------------------------------------------------------
 
 
-LONGEST_HINT: Final = 3600.0  # seconds: a cloud that asks for more is taken to be mistaken, and asked again
-_HURRY: Final = 5  # so much more often is a cloud listed while something is under way
+LONGEST_HINT: Final = 3600.0  # seconds: a longer retry-after is taken for a mistake
+_HURRY: Final = 5  # factor by which a cloud is listed more often while something is under way
 
 
 def delay(settings: CloudSettings, failures: int, hint: float | None = None) -> float:
-    """Seconds to wait after that many failures: doubling up to a limit, spread so that not all come back at once.
+    """Seconds to wait after that many failures: exponential backoff up to a limit, with jitter.
 
-    ``hint`` is what the cloud itself asked for; it is not undercut, within reason.
+    ``hint`` is the cloud's own retry-after: the delay is not shorter, up to the limit of :func:`hinted`.
     """
     first, longest = settings.backoff_initial.total_seconds(), settings.backoff_max.total_seconds()
     return max(pause_after(failures, first=first, longest=longest, spread=0.5), hinted(hint))
 
 
 def hinted(seconds: float | None) -> float:
-    """What a cloud asked for, within reason: no header may put a call off for ever. Nothing for what is no number."""
+    """A cloud's retry-after, capped: no header may delay a call for ever. Zero for anything but a positive number."""
     is_time = isinstance(seconds, int | float) and seconds > 0  # drivers are written by others
     return min(float(seconds or 0), LONGEST_HINT) if is_time else 0.0
 
 
 def until_next_list(settings: CloudSettings, failures: int, hint: float | None, *, is_hurried: bool) -> float:
-    """Seconds until a cloud is listed again, after so many lists in a row that failed.
+    """Seconds until a cloud is listed again, after that many consecutive failures.
 
-    One that failed may be bad luck, so that the next one comes soon; unless the cloud asked to be left alone.
+    A single failure may be bad luck, so the next list comes soon, unless the cloud sent a retry-after.
     """
     every = settings.observe_every.total_seconds()
     if failures > 1:

@@ -1,8 +1,8 @@
-"""Which broken machines are replaced. Pure.
+"""Chooses which broken machines to replace. Pure.
 
-The autoscaler does not replace a broken machine of a group at its minimum; this does, slowly: never more than a share
-of a group at once, and none while a breaker holds the group back. The same holds for a node that has not been ready for
-long, after the autoscaler has had its time to remove it.
+The autoscaler does not replace a broken machine of a group at its minimum. The engine does, slowly: never more than a
+share of a group at once, and none while the group's breaker is open. The same applies to a node that has not been ready
+for long, after the autoscaler has had its time to remove it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ __all__ = ["due_at", "plan_repair"]
 
 
 def due_at(observation: Observation, settings: RepairSettings, now: float) -> float | None:
-    """From when on a running machine is to be replaced; None while nothing is wrong with it.
+    """When to replace a running machine; None while nothing is wrong with it.
 
-    Only time counts in which lists reported it dead and the cluster could be seen; a node that is ready says that it is
-    not, and the time begins anew. A node that is not ready must have been so for as long as we have seen it ourselves:
-    the cluster's clock may be another. A restart costs patience.
+    Only time counts in which lists reported it dead and the cluster could be seen. A ready node contradicts the cloud
+    and resets that time. A node that is not ready must have been seen so by this process for the whole time, because
+    the cluster's clock may differ. So a restart delays a replacement.
     """
     times = []
     if observation.dead_since is not None and not observation.may_be_ready:
@@ -36,7 +36,7 @@ def plan_repair(
 ) -> Sequence[MachineRecord]:
     """The machines of one group to replace now, of those that are due.
 
-    ``running`` is how many it has in all, ``under_way`` how many replacements do not run yet.
+    ``running`` is the number of its running machines, ``under_way`` that of replacements which do not run yet.
     """
     allowed = max(1, int(settings.max_share * running))
     return sorted(due, key=lambda record: record.requested_at)[: max(0, allowed - under_way)]

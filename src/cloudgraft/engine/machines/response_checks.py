@@ -1,4 +1,4 @@
-"""What drivers answer, when it makes sense. Their mistakes must not reach the journal, a decision or an RPC. Pure."""
+"""Validates driver responses. Their mistakes must not reach the journal, a decision or an RPC. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def check_machine(answer: object, call: str) -> Machine:
-    """What a driver says of a machine; ``call`` is what it was asked, for the message."""
+    """Validates a machine of a driver's response; ``call`` names the call in the message."""
     if not isinstance(answer, Machine) or not isinstance(answer.machine_id, str) or not answer.machine_id:
         raise InternalError(f"the driver's {call} did not answer with a Machine that has a machine_id")
     if not is_storable(answer.machine_id):
@@ -48,7 +48,7 @@ def _is_texts(value: object) -> bool:
 
 
 def is_storable(text: str) -> bool:
-    """Whether every database takes it: no NUL, and no half of a surrogate pair."""
+    """Whether every database can store the text: no NUL, and no half of a surrogate pair."""
     if text.isascii():
         return "\0" not in text
     return "\0" not in text and text == text.encode("utf-8", "replace").decode()
@@ -57,7 +57,7 @@ def is_storable(text: str) -> bool:
 def _is_time(value: object) -> bool:
     try:
         return isinstance(value, datetime) and value.timestamp() is not None
-    except (OverflowError, ValueError, OSError):  # a naive one of the year 1
+    except (OverflowError, ValueError, OSError):  # a naive datetime of the year 1
         return False
 
 
@@ -66,7 +66,7 @@ def _nonsense(machine: Machine, call: str, field: str, what: str) -> InternalErr
 
 
 def check_shapes(answer: object) -> Sequence[Shape]:
-    """A driver's machine types."""
+    """Validates a driver's machine types."""
     shapes = _all_are(Shape, answer, "shapes()")
     for shape in shapes:
         is_named = isinstance(shape.name, str) and isinstance(shape.labels, Mapping)
@@ -90,7 +90,7 @@ def _is_taint(value: object) -> bool:
 
 
 def check_prices(answer: object) -> Sequence[Price]:
-    """A driver's prices."""
+    """Validates a driver's prices."""
     prices = _all_are(Price, answer, "prices()")
     for price in prices:
         is_number = isinstance(price.hourly, Decimal | int | float) and math.isfinite(price.hourly)

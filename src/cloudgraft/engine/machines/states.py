@@ -1,6 +1,6 @@
-"""A machine's life: which state may follow which, when it does, and what each is to the autoscaler.
+"""Defines a machine's states, their transitions, and how the autoscaler sees each state.
 
-The tables below are the whole truth; everything else goes through :func:`move` and :func:`amend`.
+The tables below are the only definition; all code changes states through :func:`move` and :func:`amend`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
     "was_released",
 ]
 
-# In which state a life may begin, and when that happens.
+# The states in which a record may begin, and when that happens.
 BEGINNINGS: Final[Mapping[State, str]] = {
     State.REQUESTED: "the autoscaler asks for it, or a broken machine is to be replaced",
     State.FAILED: "it is asked for while it may not be created: a guard, a pause, or a cloud that is down",
@@ -73,7 +73,7 @@ TRANSITIONS: Final[Mapping[tuple[State, State], str]] = {
     ): "its cloud has it all the same, and an operator takes it back, or nobody had deleted it",
 }
 
-# Law 5: what the autoscaler is shown; a gone machine is not listed.
+# Law 5: the state that the autoscaler sees; a gone machine is not listed.
 SHOWN: Final[Mapping[State, InstanceState]] = {
     State.REQUESTED: InstanceState.CREATING,
     State.CREATING: InstanceState.CREATING,
@@ -91,80 +91,80 @@ COUNTED: Final[frozenset[State]] = frozenset(
 _MOVING: Final[frozenset[State]] = frozenset({State.CREATING, State.BOOTING, State.DELETING})
 
 
-RELEASED: Final = "released"  # the error code of a machine that was released, and that its cloud does not have any more
+RELEASED: Final = "released"  # the error code of a released machine that its cloud no longer has
 LOST: Final = "lost"  # the error code of a machine that ran, vanished from its cloud's lists, and was never deleted
 
 
 def is_lost(record: MachineRecord) -> bool:
-    """Whether it is gone only because its cloud stopped showing it: should it show up again, it is wanted."""
+    """Whether it is gone only because its cloud stopped listing it: if it shows up again, it is wanted."""
     return record.state is State.GONE and record.error is not None and record.error.code == LOST
 
 
-VANISHED: Final = "vanished"  # the error code of a machine that lists stopped showing before it ran
+VANISHED: Final = "vanished"  # the error code of a machine that vanished from lists before it ran
 
 
 def has_vanished(record: MachineRecord) -> bool:
-    """Whether it is gone as a machine that failed because its cloud stopped showing it."""
+    """Whether it failed because its cloud stopped listing it, and is gone."""
     return record.state is State.GONE and record.error is not None and record.error.code == VANISHED
 
 
-EXPIRED: Final = "expired"  # the error code of a failed machine that nobody deleted in time
-REPAIRED: Final = "repaired"  # the error code of a broken machine that another one replaces
+EXPIRED: Final = "expired"  # the error code of a failed machine that the autoscaler did not delete in time
+REPAIRED: Final = "repaired"  # the error code of a broken machine that was replaced
 
 
 def has_failed(record: MachineRecord) -> bool:
-    """Whether it is gone as a machine that had failed: nobody asked for the deletion of one that runs."""
+    """Whether it failed and is gone: no deletion of a running machine was ordered."""
     failed = record.error is not None and record.error.code not in (LOST, RELEASED, REPAIRED)
     return record.state is State.GONE and failed
 
 
 def give_up(record: MachineRecord, now: float, code: str, why: str) -> MachineRecord:
-    """The record of a machine that the engine deletes by its own decision; the code is one of the two above."""
+    """The record of a machine that the engine decides to delete; the code is one of the two above."""
     return move(record, State.DELETING, now, error=ErrorRecord(code=code, message=why, error_class=ErrorClass.OTHER))
 
 
 def is_given_up(record: MachineRecord) -> bool:
-    """Whether it is deleted by the engine's own decision, and nobody has ordered it."""
+    """Whether the engine decided to delete it, without an order."""
     if record.state is State.FAILED:
         return True
     return record.state is State.DELETING and record.error is not None and record.error.code in (EXPIRED, REPAIRED)
 
 
 def is_released(record: MachineRecord) -> bool:
-    """Whether an operator took it out of our hands: it is gone to us, and its cloud has it still. It is not touched."""
+    """Whether an operator released it and its cloud still has it. The engine never touches it."""
     return record.state is State.GONE and record.presence is Presence.PRESENT
 
 
 def was_released(record: MachineRecord) -> bool:
-    """Whether an operator took it out of our hands, also when its cloud has stopped showing it since then."""
+    """Whether an operator released it, even if its cloud has stopped listing it since."""
     is_over = record.state is State.GONE and record.error is not None and record.error.code == RELEASED
     return is_over or is_released(record)
 
 
 def was_found(record: MachineRecord) -> bool:
-    """Whether it was there before the journal knew of it, or showed up again: then nobody knows what it went through.
+    """Whether it existed before the journal knew it, or showed up again: then its history is unknown.
 
-    What is ordered here is asked for before that.
+    A machine that the engine orders is requested before it is created.
     """
     return record.attempt_at is None or record.ordered_at is None or record.ordered_at <= record.requested_at
 
 
 def is_moving(record: MachineRecord) -> bool:
-    """Whether something is under way with it that a list of its cloud will tell about."""
+    """Whether it is changing in a way that a list of its cloud will show."""
     if record.state in _MOVING:
         return True
     return record.state is State.FAILED and record.presence is not Presence.NONE
 
 
 def begin(record: MachineRecord) -> MachineRecord:
-    """A new record as it goes into the journal for the first time."""
+    """The first version of a record; raises InternalError for a state in which none may begin."""
     if record.state not in BEGINNINGS:
         raise InternalError(f"machine {record.name} cannot begin its life as {record.state.value}")
     return replace(record, version=1)
 
 
 def move(record: MachineRecord, state: State, now: float, **changes: Any) -> MachineRecord:
-    """The record in its next state; raises InternalError when the table does not allow that step."""
+    """The record in its next state; raises InternalError when the table does not allow the transition."""
     if (record.state, state) not in TRANSITIONS:
         raise InternalError(f"machine {record.name} cannot go from {record.state.value} to {state.value}")
     if state is State.GONE:
@@ -173,5 +173,5 @@ def move(record: MachineRecord, state: State, now: float, **changes: Any) -> Mac
 
 
 def amend(record: MachineRecord, **changes: Any) -> MachineRecord:
-    """The record in the same state, with something new known of it."""
+    """The record in the same state, with changed data."""
     return replace(record, version=record.version + 1, **changes)

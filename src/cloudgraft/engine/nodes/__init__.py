@@ -1,1 +1,1 @@
-"""Kubernetes nodes of our machines: tracking, claims, join credentials, template learning, drift."""
+"""Tracks the Kubernetes nodes of our machines: claims, join credentials, template learning, drift."""

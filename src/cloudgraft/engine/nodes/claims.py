@@ -1,4 +1,4 @@
-"""Which machines of one cloud are told to whoever looks after nodes, and as what."""
+"""Publishes each machine's node claim and lifecycle stage to the node manager."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from cloudgraft.store.records import MachineRecord, State
 
 __all__ = ["NodeClaims", "claim_of"]
 
-_EVERY: Final = 1.0  # seconds between two times that all claims are handed over: there may be thousands
+_EVERY: Final = 1.0  # seconds between two publications of all claims, at least: there may be thousands
 _GOING: Final = frozenset({State.FAILED, State.DELETING})
 
 
 def claim_of(
     record: MachineRecord, observation: Observation | None, fleet: Fleet, *, is_ours_to_set: bool, lead: float = 0.0
 ) -> Claim | None:
-    """The claim to a machine's node; None for a machine that never was, or that was released.
+    """The claim to a machine's node; None for a machine that never existed, or that was released.
 
-    Clouds give ids and addresses away again: of a machine that is gone only what no other one has by now is told. While
-    a cloud has two machines for one intent, nobody writes either's providerID on a node that may be the other's.
-    ``lead``: seconds by which the engine's clock is ahead of the wall clock, which nodes go by.
+    Clouds reuse ids and addresses: the claim of a gone machine has only those that no other machine has now. While a
+    cloud has two machines for one intent, neither providerID may be written on a node that may be the other's.
+    ``lead``: seconds by which the engine's clock is ahead of the wall clock, which nodes use.
     """
     is_gone = record.state is State.GONE
     if was_released(record) or (is_gone and record.ordered_at is None):
@@ -55,9 +55,9 @@ def claim_of(
 
 
 def _ordered_at(record: MachineRecord, seen: Machine | None, lead: float) -> float:
-    """Since when it may have a node, by the clocks of others: the engine's own may be hours ahead after a jump.
+    """Since when it may have a node, by the wall clock: the engine's clock may be hours ahead after a jump.
 
-    A node that seems older than its machine counts as that of an earlier one, and the machine as one that never joined.
+    A node that seems older than its machine counts as the node of an earlier machine, and this one as never joined.
     """
     if record.ordered_at is None or was_found(record):
         return 0.0
@@ -67,7 +67,7 @@ def _ordered_at(record: MachineRecord, seen: Machine | None, lead: float) -> flo
 
 
 class NodeClaims:
-    """Keeps the claims of one cloud, and hands them over when they have changed."""
+    """Keeps the claims of one cloud, and publishes them when they have changed."""
 
     def __init__(self, observer: Observer, context: EngineContext) -> None:
         self._observer = observer
@@ -77,7 +77,7 @@ class NodeClaims:
         self.gone: set[str] = set()  # machines that are gone and may still have a node
         self._noted: set[str] = set()
         self._has_changed = False
-        self._is_whole = False  # whether all machines have been looked at: a part would be taken for all
+        self._is_whole = False  # whether all machines have been reviewed: a partial set would be taken for the whole
         self._handed_to: Cluster | None = None
         self._next_at = 0.0
 
@@ -91,17 +91,17 @@ class NodeClaims:
             self.gone.add(record.name)
 
     def begin_anew(self) -> None:
-        """The fleet was read anew: what was known of it may be wrong."""
+        """Drops all claims: the fleet was reloaded."""
         self._is_whole = False
 
     def wake_at(self) -> float | None:
-        """When something waits to be handed over; None when nothing does, or nobody is there to take it."""
+        """When to publish next; None when there is nothing to publish, or no cluster."""
         if self._context.nodes.cluster is None or not self._is_whole or not self._context.may_act():
             return None
         return self._next_at if self._noted or self._is_due else None
 
     async def review(self) -> None:
-        """Looks at all machines, also at those of which nothing was heard: addresses change, and time passes."""
+        """Reviews all machines, including unchanged ones: addresses change, and claims expire."""
         fleet, cloud = self._context.fleet, self._observer.name
         if self._context.nodes.cluster is None:
             return
@@ -115,7 +115,7 @@ class NodeClaims:
         self._is_whole = True
 
     async def hand(self, now: float) -> None:
-        """Hands over all claims, when there is news and the last time is not just now."""
+        """Publishes all claims, if one has changed and the last publication was not too recent."""
         cluster = self._context.nodes.cluster
         at = self.wake_at()
         if cluster is None or at is None or now < at:
@@ -153,7 +153,7 @@ class NodeClaims:
             self._claims[name] = claim
 
     def _ingredients(self, record: MachineRecord) -> tuple[object, ...]:
-        """All that the claim to a machine follows from, while it is not gone."""
+        """Everything that the claim of a machine depends on, while it is not gone."""
         fleet, observation = self._context.fleet, self._observer.peek(record.name)
         group, machine = fleet.groups.get(record.group), observation.machine if observation is not None else None
         return (
@@ -187,10 +187,10 @@ class NodeClaims:
         return found is not None and found.node.ready
 
     def _may_have_node(self, record: MachineRecord) -> bool:
-        """R57: for as long as its node may outlive it, and, where the cluster could not be seen then, until it can."""
+        """R57: while its node may outlive it and, if the cluster could not be seen during that time, until it can."""
         nodes, memory = self._context.nodes, self._context.settings.node_memory.total_seconds()
         if record.gone_at is None or self._context.clock.now() - record.gone_at <= memory:
             return True
         if record.name not in self._claims or nodes.cluster is None:
-            return False  # it was over before this process began
+            return False  # the machine was gone before this process started
         return not nodes.is_known or nodes.cluster.joined(record.name) is not None

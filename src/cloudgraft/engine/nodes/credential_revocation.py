@@ -1,4 +1,4 @@
-"""Takes back what machines were given to join with, once they have, or never will."""
+"""Revokes join credentials after a machine joins or fails."""
 
 from __future__ import annotations
 
@@ -22,49 +22,49 @@ log = logging.getLogger("cloudgraft.engine")
 _AT_A_TIME: Final = 4
 _TIMEOUT: Final = 30.0  # seconds
 _TRIES: Final = 5
-_AGAIN: Final = 10.0  # seconds; twice as long after every failure,
-_SELDOM: Final = 160.0  # until it is that long
-_DUE_FOR: Final = 24 * 3600.0  # seconds after the latest call to create: what is older has run out by itself
-# What passes, and is no reason to leave them.
+_AGAIN: Final = 10.0  # seconds before the first retry; doubled after every failure,
+_SELDOM: Final = 160.0  # up to this
+_DUE_FOR: Final = 24 * 3600.0  # seconds after the latest create call: older credentials have expired
+# Temporary errors: revocation is tried again.
 _AWAY: Final = (UnavailableError, DeadlineError, RateLimitedError, TimeoutError)
 _OVER: Final = frozenset({State.FAILED, State.DELETING, State.GONE})
 
 
 class CredentialRevocation:
-    """Does it for the machines of one cloud, in the background. Nothing waits for it.
+    """Revokes the credentials of one cloud's machines in the background. Nothing waits for it.
 
-    Nothing of it is in the journal: after a restart it is done again for the machines of the last day.
+    The journal does not record it: after a restart it is done again for the machines of the last day.
     """
 
     def __init__(self, context: EngineContext, on_done: Callable[[], None]) -> None:
-        """``on_done`` is told when there may be room for the next."""
+        """``on_done`` is called when there may be room for the next revocation."""
         self._context = context
         self._on_done = on_done
-        self._taken: set[str] = set()  # machines that wait for it, or for which it was done
-        self._waiting: dict[str, float] = {}  # not before that time
+        self._taken: set[str] = set()  # machines whose revocation waits, or is done
+        self._waiting: dict[str, float] = {}  # earliest time by machine
         self._tries: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def consider(self, record: MachineRecord, observation: Observation, now: float) -> None:
-        """Takes note of a machine that needs its credentials no more."""
+        """Queues a machine that no longer needs its credentials."""
         if self._context.user_data is None or record.name in self._taken or record.attempt_at is None:
             return
         if self._context.observes_only(record.cloud):
-            return  # to revoke a token is to write to the cluster; it expires by itself
+            return  # revoking a token writes to the cluster; the token expires by itself
         is_due = observation.joined is True or (record.state in _OVER and not observation.is_calling)
         if is_due and now - record.attempt_at < _DUE_FOR:
             self._taken.add(record.name)
             self._waiting[record.name] = now
 
     def wake_at(self) -> float | None:
-        """When there is something to do again."""
+        """When the next revocation is due."""
         is_held = len(self._tasks) >= _AT_A_TIME or not self._context.may_act()
         return None if is_held else min(self._waiting.values(), default=None)
 
     def go_on(self, now: float) -> None:
-        """Begins with those whose turn it is."""
+        """Starts the revocations that are due."""
         if len(self._taken) > len(self._context.fleet.machines):
-            self._taken &= self._context.fleet.machines.keys()  # without those that the journal has forgotten
+            self._taken &= self._context.fleet.machines.keys()  # drops machines that the journal has forgotten
         free = _AT_A_TIME - len(self._tasks)
         if free <= 0 or not self._waiting or not self._context.may_act():
             return
@@ -75,12 +75,12 @@ class CredentialRevocation:
             task.add_done_callback(self._done)
 
     async def done(self) -> None:
-        """Waits for what has begun. For tests and the demo."""
+        """Waits for revocations under way. For tests and the demo."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     async def stop(self) -> None:
-        """Gives up what has begun: it is done after the restart."""
+        """Cancels revocations under way: they are done after the restart."""
         for task in self._tasks:
             task.cancel()
         await self.done()
@@ -96,7 +96,7 @@ class CredentialRevocation:
         try:
             async with asyncio.timeout(_TIMEOUT):
                 await contained(user_data.settle(name))
-        except Exception as error:  # noqa: BLE001 - it is told, and they run out by themselves
+        except Exception as error:  # noqa: BLE001 - it is logged, and the credentials expire by themselves
             self._tries[name] += 1
             self._note_failure(name, self._tries[name], error)
         else:
@@ -110,4 +110,4 @@ class CredentialRevocation:
             return
         del self._tries[name]
         told = {"machine": name, "error": error.message if isinstance(error, CloudgraftError) else type(error).__name__}
-        log.warning("a machine's credentials for joining were not taken back; they run out by themselves", extra=told)
+        log.warning("a machine's join credentials were not revoked; they expire by themselves", extra=told)

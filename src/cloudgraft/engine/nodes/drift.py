@@ -1,7 +1,7 @@
-"""Where real nodes are not what the autoscaler was promised of them. Pure.
+"""Finds differences between real nodes and their group's template. Pure.
 
-Of no account are labels that real nodes have beside those promised: no pod is misled by them. A taint is: a pod that
-seemed to fit does not come onto the node. Resources count when there is less than promised by more than a little.
+Additional labels of real nodes do not count: they mislead no pod. Additional taints do: a pod that seemed to fit cannot
+run on the node. Resources count when a node has noticeably less than the template.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cloudgraft.sdk.types import NodeTemplate, Taint
 __all__ = ["Drift", "find_drift"]
 
 _LESS: Final = Fraction(98, 100)
-_LESS_MEMORY: Final = Fraction(94, 100)  # firmware and kernel keep a few per cent of what a machine is sold with
+_LESS_MEMORY: Final = Fraction(94, 100)  # firmware and kernel keep a few per cent of a machine's nominal memory
 _NOTHING: Final = Quantity(0)
 
 
@@ -27,13 +27,13 @@ _NOTHING: Final = Quantity(0)
 class Drift:
     """One difference, on how many nodes, and what to do about it."""
 
-    subject: str  # such as "label pool": the same for as long as it is the same difference
+    subject: str  # such as "label pool": identifies the difference over time
     what: str
     todo: str
 
 
 def find_drift(template: NodeTemplate, specimens: Sequence[Specimen], now: float) -> list[Drift]:
-    """All differences between a group's template and its nodes that have been there for a while."""
+    """All differences between a group's template and its settled nodes."""
     nodes = [one.node for one in specimens if now - one.node.created_at >= SETTLED]
     if not nodes:
         return []
@@ -65,7 +65,7 @@ def _taints(template: NodeTemplate, nodes: Sequence[Node]) -> Iterator[Drift]:
     promised = {(taint.key, taint.effect) for taint in template.taints}
     real = {taint: None for node in nodes for taint in node.taints if not is_passing(taint)}
     for taint in real:
-        # One of several nodes may be somebody's work; all of them are what a new one will be like.
+        # A taint on one of several nodes may be set by hand; one on all of them will be on a new node too.
         if (taint.key, taint.effect) not in promised and all(taint in node.taints for node in nodes):
             yield Drift(
                 subject=f"taint {taint.key}:{taint.effect}",

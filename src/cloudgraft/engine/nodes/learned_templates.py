@@ -1,4 +1,4 @@
-"""What the journal has learned of nodes, ready for use."""
+"""Reads the learned facts of the journal, and caches them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ log = logging.getLogger("cloudgraft.engine")
 
 
 class LearnedTemplates:
-    """Reads what was learned once for every time that it changes."""
+    """Parses the learned facts of each group once per change."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._read: dict[str, tuple[LearnedRecord, Facts | None]] = {}
 
     def of(self, group: str, settings: Mapping[str, object]) -> Facts | None:
-        """What nodes of a group have whose machines were made with these settings; None when that is not known."""
+        """The facts of a group's nodes whose machines were made with these settings; None when unknown."""
         record = self._fleet.learned.get(group)
         if record is None or not same_settings(record.settings, settings):
             return None
@@ -35,7 +35,7 @@ class LearnedTemplates:
 
 
 def same_settings(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
-    """Whether two `machine` sections are the same, be they from a file or from the journal, which has only JSON."""
+    """Whether two `machine` sections are equal, from the file or from the journal, which has only JSON."""
     return one is other or one == other or _text(one) == _text(other)
 
 
@@ -46,6 +46,7 @@ def _text(settings: Mapping[str, object]) -> str:
 def _facts(record: LearnedRecord) -> Facts | None:
     try:
         return facts_from_json(record)
-    except InvalidArgumentError as error:  # a later version wrote it, or somebody else: it can be learned again
-        log.warning("what was learned of a group is not used", extra={"group": record.group, "error": error.message})
+    except InvalidArgumentError as error:  # written by a later version or by hand: it can be learned again
+        extra = {"group": record.group, "error": error.message}
+        log.warning("ignoring the learned template of a group: it cannot be read", extra=extra)
         return None

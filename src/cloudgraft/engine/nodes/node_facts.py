@@ -1,16 +1,16 @@
-"""What nodes that really joined teach about those to come: capacity, allocatable, labels and taints. Pure.
+"""Learns capacity, allocatable, labels and taints of new nodes from nodes that have joined. Pure.
 
-What the autoscaler is told must not flap, and must not promise what only one node happens to have. So:
+The template must not flap, and must not promise what only one node happens to have. So:
 
-- Nodes that have been there for a while (:data:`SETTLED`) teach; younger ones only while there are no others, because
-  some labels and devices come late. What was learned from settled nodes only settled ones change.
-- Of resources the smallest of the latest nodes counts. Less is taken at once, more only when it is more by
-  :data:`MORE`: nodes of one kind differ by a few pages of memory.
-- Of devices (``nvidia.com/gpu``) a node that has none is not believed where others have some, or had: whoever registers
-  them comes late, goes away for a moment with every restart of a kubelet, and finds some broken. A new node has them.
-- A label counts when all of them have it with the same value. A key that was seen to differ is never learned again.
-- A taint counts when all settled nodes have it at the first lesson. One that comes later is somebody's doing, and is
-  not learned.
+- The engine learns from settled nodes (:data:`SETTLED`). It uses younger ones only while there are no others, because
+  some labels and devices come late. Only settled nodes change facts that were learned from settled nodes.
+- Of each resource the smallest amount among the latest nodes counts. A smaller amount is learned at once, a larger one
+  only when it is larger by :data:`MORE`: nodes of one kind differ by a few pages of memory.
+- A node without devices (``nvidia.com/gpu``) does not count where others have or had some: device plugins register them
+  late, disappear briefly at every restart of a kubelet, and may find devices broken. A new node has them.
+- A label counts when all nodes have it with the same value. A key whose values differed is never learned again.
+- A taint counts when all settled nodes have it when the group is first learned. A later taint was set by somebody, and
+  is not learned.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MORE: Final = Fraction(102, 100)
 HOSTNAME: Final = "kubernetes.io/hostname"
 # The autoscaler derives these from the stable ones by itself (R69).
 _OLD_NAMES: Final = ("beta.kubernetes.io/", "failure-domain.beta.kubernetes.io/")
-# Taints that come and go with what a node does, or with what is done to it (R70).
+# Taints that come and go with a node's state, or with operations on it (R70).
 _PASSING: Final = (
     "node.kubernetes.io/",
     "node.cloudprovider.kubernetes.io/",
@@ -59,26 +59,26 @@ Resources = Mapping[str, Quantity]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the nodes of a group have in common."""
+    """The common facts of a group's nodes."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     capacity: Resources = field(default_factory=dict)
     allocatable: Resources = field(default_factory=dict)
-    varying: frozenset[str] = frozenset()  # keys of labels that were seen to differ between two nodes
+    varying: frozenset[str] = frozenset()  # keys of labels whose values differed between nodes
     is_settled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Specimen:
-    """A node that is ready, and the names by which it alone is known."""
+    """A ready node, and the names that identify only it."""
 
     node: Node
     names: Collection[str]
 
 
 def learn(old: Facts | None, specimens: Sequence[Specimen], now: float) -> Facts | None:
-    """What is known after a look at these nodes; the very same as before when they teach nothing new."""
+    """The facts after a look at these nodes; the same object as before when there is nothing new."""
     settled = [one for one in specimens if now - one.node.created_at >= SETTLED]
     teachers = settled or specimens
     if not teachers or (old is not None and old.is_settled and not settled):
@@ -96,7 +96,7 @@ def learn(old: Facts | None, specimens: Sequence[Specimen], now: float) -> Facts
         },
         taints=_taints(before, settled),
         capacity=capacity,
-        # Each has been kept or taken by itself; together they must still make sense.
+        # Each amount was chosen by itself; together they must still be consistent.
         allocatable={name: min(amount, capacity.get(name, amount)) for name, amount in allocatable.items()},
         varying=varying,
         is_settled=bool(settled),
@@ -105,23 +105,23 @@ def learn(old: Facts | None, specimens: Sequence[Specimen], now: float) -> Facts
 
 
 def is_own_label(key: str) -> bool:
-    """Whether a label says which node it is, or says again in an old word what another one says."""
+    """Whether a label identifies the node, or is the deprecated form of another label."""
     return key == HOSTNAME or key.startswith(_OLD_NAMES)
 
 
 def is_passing(taint: Taint) -> bool:
-    """Whether a taint comes and goes, so that a new node may or may not have it."""
+    """Whether a taint is temporary, so that a new node may or may not have it."""
     return taint.key.startswith(_PASSING)
 
 
 def _shared(specimen: Specimen) -> dict[str, str]:
-    """The labels of a node that others may have too."""
+    """The labels of a node that other nodes may share."""
     names = {name for name in specimen.names if name}
     return {k: v for k, v in specimen.node.labels.items() if not is_own_label(k) and v not in names}
 
 
 def _different(labels: Sequence[Mapping[str, str]], *, is_certain: bool) -> frozenset[str]:
-    """Keys that have several values; when ``is_certain``, also those that some nodes lack: they will not come late."""
+    """Keys with several values; with ``is_certain``, also keys that some nodes lack: those will not come late."""
     values: dict[str, set[str]] = {}
     counts: dict[str, int] = {}
     for one in labels:
@@ -142,7 +142,7 @@ def _taints(before: Facts, settled: Sequence[Specimen]) -> tuple[Taint, ...]:
 
 
 def _least(before: Resources, nodes: Sequence[Resources]) -> dict[str, Quantity]:
-    """Of what all nodes have, the smallest amount; the one before while there is hardly more."""
+    """The smallest amount of each resource that all nodes have; the former one while this is hardly larger."""
     found = {name: amount for name, amount in before.items() if _is_device(name)}
     for name in dict.fromkeys(name for node in nodes for name in node):
         amounts = [node[name] for node in nodes if name in node and not (_is_device(name) and node[name].value == 0)]
@@ -154,7 +154,7 @@ def _least(before: Resources, nodes: Sequence[Resources]) -> dict[str, Quantity]
 
 
 def _is_device(resource: str) -> bool:
-    """Kubernetes' own resources have no domain."""
+    """Whether the resource has a domain, which Kubernetes' own resources do not."""
     return "/" in resource
 
 

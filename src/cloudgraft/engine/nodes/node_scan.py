@@ -1,4 +1,4 @@
-"""One look at the nodes of all machines of a cloud, some at a time."""
+"""Scans the nodes of all machines of a cloud, in slices."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cloudgraft.sdk.slices import in_slices
 
 __all__ = ["NodeScan"]
 
-_EVERY: Final = 1.0  # seconds between two looks for which news of nodes is the reason
+_EVERY: Final = 1.0  # seconds between two scans caused by changed nodes, at least
 
 
 class NodeScan:
-    """Reads what the cluster shows into the observations of one cloud's machines, counts it, and has it studied."""
+    """Updates the observations of one cloud's machines from the cluster, counts nodes, and runs template learning."""
 
     def __init__(self, observer: Observer, context: EngineContext) -> None:
         self.template_learner = TemplateLearner(context)
@@ -28,18 +28,18 @@ class NodeScan:
         self._lock = asyncio.Lock()
 
     def note(self) -> None:
-        """Nodes have come, gone or changed."""
+        """Notes that nodes have come, gone or changed."""
         self._has_news = True
 
     def wake_at(self) -> float | None:
-        """When to look for the sake of what was noted."""
+        """When to scan because of noted changes."""
         is_due = self._has_news and self._context.nodes.cluster is not None
         return self._called_at + _EVERY if is_due else None
 
     async def call(self, *, only_news: bool = False) -> list[str]:
-        """Sees all; returns the names of those whose nodes came, went, or changed for better or worse.
+        """Scans all machines; returns the names of those whose nodes came, went, or changed their readiness.
 
-        ``only_news``: when something was noted, and the latest look was not just now.
+        ``only_news``: only if changes were noted and the latest scan was not too recent.
         """
         at = self.wake_at()
         if self._context.nodes.cluster is None or (only_news and (at is None or at > self._context.clock.now())):
@@ -70,7 +70,7 @@ class NodeScan:
         return changed
 
     async def study(self) -> None:
-        """Learns from the nodes that were seen."""
+        """Runs template learning on the scanned nodes."""
         if self._context.nodes.is_known:
             async with self._lock:
                 await self.template_learner.study()

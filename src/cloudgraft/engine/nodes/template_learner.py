@@ -1,4 +1,4 @@
-"""Learns from the nodes of one cloud what those to come will be like, and tells where they are not as promised."""
+"""Learns node templates from the nodes of one cloud, and reports drift."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from cloudgraft.store.records import Change, Event, LearnedRecord, MachineRecord
 
 __all__ = ["TemplateLearner"]
 
-_RECENT: Final = 20  # nodes of a group that are looked at, those of the latest machines
+_RECENT: Final = 20  # nodes per group to learn from, those of the latest machines
 
 
 class TemplateLearner:
-    """Looks at the groups of one cloud. First it is shown every machine, then it studies what it has kept of them."""
+    """Learns the templates of one cloud's groups. It first collects the nodes of machines, then evaluates them."""
 
     def __init__(self, context: EngineContext) -> None:
         self.drift: dict[str, Sequence[Drift]] = {}  # by group
@@ -31,17 +31,17 @@ class TemplateLearner:
         self._learned_templates = LearnedTemplates(context.fleet)
         self._latest: dict[str, list[tuple[float, str, Node]]] = {}  # by group; a heap, the oldest first
         self._is_same: dict[tuple[str, int], bool] = {}  # hundreds of machines of a group share their settings
-        self._told: set[tuple[str, str]] = set()  # a group, and what was told of it
+        self._told: set[tuple[str, str]] = set()  # groups and differences that were reported
 
     def begin(self) -> None:
-        """Before the first machine."""
+        """Starts a new collection."""
         self._latest, self._is_same = {}, {}
 
     def look_at(self, record: MachineRecord, observation: Observation) -> None:
-        """Keeps what is ready and was made as a new machine would be, as long as it is one of the latest.
+        """Collects a ready node whose machine was made like a new one, if it is one of the latest.
 
-        Not what an operator took over, which others have made; nor a node that somebody has cordoned: it is in their
-        hands, and has what they gave it.
+        Not the node of an adopted machine, which others have made, and not a cordoned node: somebody works on it, and
+        may have changed it.
         """
         group, node = self._context.fleet.groups.get(record.group), observation.node
         if group is None or node is None or not observation.joined or record.state is not State.RUNNING:
@@ -56,7 +56,7 @@ class TemplateLearner:
         )
 
     async def study(self) -> None:
-        """What the nodes teach is written down, and used from the next Refresh on (R4)."""
+        """Writes the learned facts, which are used from the next Refresh on (R4)."""
         groups = self._context.fleet.groups
         self.drift = {id_: found for id_, found in self.drift.items() if id_ in groups}
         learned: list[LearnedRecord] = []
@@ -73,7 +73,7 @@ class TemplateLearner:
             await self._context.writer.write(lambda: self._taken_down(learned, events))
 
     def _taken_down(self, learned: Sequence[LearnedRecord], events: Sequence[Event]) -> Change:
-        """Not what was learned of a group that is gone, or that was changed while this waited for its turn."""
+        """The change to write, without facts of groups that were removed or changed while it waited for its turn."""
         groups = self._context.fleet.groups
         return Change(
             learned=[r for r in learned if r.group in groups and r.since == self._since(r.group)], events=events
@@ -107,7 +107,7 @@ class TemplateLearner:
         return [LearnedRecord(group=spec.id, settings=spec.machine, since=since, facts=facts_to_json(facts))]
 
     def _compared(self, group: Group, specimens: Sequence[Specimen]) -> list[Event]:
-        """Each difference is told once. What was learned since the last Refresh may put it right by itself."""
+        """Events for drift, once per difference. None while facts wait for the next Refresh: those may resolve it."""
         spec, now = group.spec, self._context.clock.now()
         if group.learned is not self._context.fleet.learned.get(spec.id):
             return []

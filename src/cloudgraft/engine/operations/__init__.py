@@ -1,1 +1,1 @@
-"""What operators order: adopt, release, delete orphans, mark, pause, accept losses."""
+"""Carries out operators' requests: adopt, release, delete orphans, mark, pause, accept losses."""

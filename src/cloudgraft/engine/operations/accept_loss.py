@@ -1,4 +1,4 @@
-"""An operator accepts what a breaker holds back: that machines are missing, or broken, although they are many."""
+"""Accepts a report about many missing or broken machines that a breaker holds back."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["accept_loss"]
 
 
 async def accept_loss(engine: Engine, scope: Scope, name: str) -> int:
-    """Believes it of the machines that are held back now; returns how many they are.
+    """Believes the report about the machines held back now; returns their number.
 
-    Of a cloud: missing machines are taken for gone. Of a group: broken machines are replaced, step by step.
+    For a cloud, missing machines count as gone. For a group, broken machines are replaced step by step.
     """
     engine.check_leader()
     worker, breaker = _find(engine, scope, name)
     if breaker is None or not breaker.is_open:
         return 0
-    affected = breaker.affected  # a list that comes meanwhile may miss more, of which nobody has spoken
+    affected = breaker.affected  # a list that comes meanwhile may miss more, which the operator has not accepted
     count = len(affected)
     message = f"an operator accepted that {count} machines of {scope.value} {name} are {_LOSSES[scope]}"
     group = name if scope is Scope.GROUP else ""

@@ -1,4 +1,4 @@
-"""Machines that an operator takes into the journal: those of a cluster that is already running, and orphans."""
+"""Adopts machines into the journal: those of a cluster that already runs, and orphans."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["adopt", "adopt_orphans"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pick:
-    """One machine to adopt. Without a group, one that the journal has and that lost its marks."""
+    """One machine to adopt. Without a group: a machine of the journal that lost its marks."""
 
     machine_id: str
     cloud: str = ""
@@ -33,10 +33,10 @@ class _Pick:
 async def adopt(
     engine: Engine, group: str, machine_ids: Sequence[str] = (), *, prefix: str = "", is_dry_run: bool = True
 ) -> Result:
-    """Takes machines of the group's cloud into the group, by their ids or by the beginning of their names.
+    """Adopts machines of the group's cloud into the group, by their ids or by a prefix of their names.
 
-    They need no marks. They are marked as ours where their driver can do that, else their ids with their creation times
-    prove it. From then on the autoscaler may delete them.
+    They need no marks. They are marked as ours where their driver can do that; else their ids with their creation times
+    are the proof. From then on the autoscaler may delete them.
     """
     engine.check_leader()
     if bool(machine_ids) == bool(prefix):
@@ -58,10 +58,10 @@ async def adopt_orphans(
     cloud: str = "",
     is_dry_run: bool = True,
 ) -> Result:
-    """Takes orphans in, each into the group that it was made for, or into ``group``.
+    """Adopts orphans, each into the group that it was created for, or into ``group``.
 
-    ``everything`` is all that have our marks and were not released. A machine of the journal that lost its marks can
-    be named too: it counts as ours from then on. So can one that was adopted, disappeared, and came back.
+    ``everything`` selects all that have our marks and were not released. A machine of the journal that lost its marks
+    can be named too: it counts as ours from then on. So can one that was adopted, disappeared, and came back.
     """
     engine.check_leader()
     if bool(machine_ids) == everything:
@@ -87,7 +87,7 @@ async def _carried_out(engine: Engine, picks: Sequence[_Pick], *, is_dry_run: bo
     return await put_marks(engine, items)
 
 
-# -- which -------------------------------------------------------------------------------------------------------------
+# -- selection ---------------------------------------------------------------------------------------------------------
 
 
 def _open_group(engine: Engine, name: str) -> Group:
@@ -109,7 +109,7 @@ def _worker(engine: Engine, cloud: str) -> Worker:
 
 
 def _named(engine: Engine, worker: Worker, prefix: str) -> list[str]:
-    """Machines whose names begin so, without those that are in the journal."""
+    """Ids of machines whose names have the prefix, without those in the journal."""
     listing = worker.observer.listing
     machines: Sequence[Machine] = listing.machines if listing is not None else ()
     known = {record.machine_id for record in engine.fleet.in_cloud(worker.name).values()}
@@ -149,7 +149,7 @@ def _orphan_pick(orphan: Orphan, group: str) -> _Pick:
 
 
 def _unproven(engine: Engine, cloud: str, machine_id: str) -> MachineRecord | None:
-    """The machine of the journal that this one is, or passes for, without our marks."""
+    """The record that this machine has the id or name of, without our marks."""
     observer = engine.workers[cloud].observer
     for record in engine.fleet.in_cloud(cloud).values():
         observation = observer.peek(record.name)
@@ -161,7 +161,7 @@ def _unproven(engine: Engine, cloud: str, machine_id: str) -> MachineRecord | No
     return None
 
 
-# -- what becomes of them ----------------------------------------------------------------------------------------------
+# -- planning ----------------------------------------------------------------------------------------------------------
 
 
 def _planned(engine: Engine, picks: Sequence[_Pick]) -> tuple[list[Item], Change]:

@@ -1,7 +1,7 @@
-"""Requests about several machines: what would become of each, and the change that makes it so.
+"""Plans and carries out requests about several machines.
 
-The same plan serves the dry run and the real one. Several machines are independent of each other: those that are
-refused do not hold up the others.
+The same plan serves the dry run and the real one. The machines are independent of each other: a refused machine does
+not affect the others.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _BATCH: Final = 250  # machines in one change
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """One machine of a request, and what becomes of it."""
+    """One machine of a request, and the result for it."""
 
     machine_id: str
     cloud: str = ""
     group: str = ""
     name: str = ""
     provider_id: str = ""
-    refused: str = ""  # why not; empty when it is done, or would be
+    refused: str = ""  # why it was refused; empty when it is done, or would be
     note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What was done, or would be."""
+    """The result of a request, or of its dry run."""
 
     is_dry_run: bool
     items: Sequence[Item] = ()
@@ -64,9 +64,9 @@ async def carry_out(
     *,
     is_dry_run: bool,
 ) -> list[Item]:
-    """Plans for the picks, some at a time, and writes what was planned unless it is a dry run.
+    """Plans for the picks in batches, and writes each plan unless it is a dry run.
 
-    For a real run the plan is made when its turn to be written has come, so that it rests on what holds then.
+    For a real run the plan is made when its turn to be written comes, so that it rests on the current state.
     """
     items: list[Item] = []
     for start in range(0, len(picks), _BATCH):
@@ -94,7 +94,7 @@ async def _written(
 
 
 def check_usable(worker: Worker) -> None:
-    """Raises PreconditionError when what is known of a cloud is not good enough to act upon."""
+    """Raises PreconditionError when the data about a cloud are not good enough to act on."""
     observer, name = worker.observer, worker.name
     if observer.blocked:
         raise PreconditionError(observer.blocked)
@@ -105,7 +105,7 @@ def check_usable(worker: Worker) -> None:
 
 
 def why_no_orphan(engine: Engine, machine_id: str) -> str:
-    """What a machine is that somebody took for an orphan."""
+    """Why a machine is not an orphan."""
     for cloud in engine.workers:
         record = engine.fleet.by_machine_id(cloud, machine_id)
         if record is not None and record.name in engine.fleet.in_cloud(cloud):

@@ -1,7 +1,7 @@
-"""Puts our marks on adopted machines in their clouds, and takes them off when the machines are released.
+"""Marks adopted machines in their clouds, and removes the marks from released ones.
 
-The journal has the change already (law 2). A mark that cannot be set is reported: what was adopted is then proven by
-its id with its creation time.
+The journal has the change already (law 2). A mark that cannot be set is reported: the proof of the adopted machine is
+then its id with its creation time.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from cloudgraft.store.records import Change, MachineRecord
 
 __all__ = ["put_marks", "take_marks"]
 
-_PATIENCE: Final = 20.0  # seconds that an operator waits for all calls; those that were begun go on
+_PATIENCE: Final = 20.0  # seconds that an operator waits for all calls; calls under way continue
 
 _Marks: TypeAlias = Mapping[str, str | None]
 
 
 async def put_marks(engine: Engine, items: Sequence[Item]) -> Sequence[Item]:
-    """Marks what was just adopted. The items come back, with a note where that did not work."""
+    """Marks adopted machines. Returns the items, with a note where that failed."""
     return await _mark_all(engine, items, lambda record: engine.identity.tags(record.name, record.group))
 
 
 async def take_marks(engine: Engine, items: Sequence[Item]) -> Sequence[Item]:
-    """Takes the marks off what was adopted and is released now: a lost journal must not make it ours again."""
+    """Removes the marks from adopted machines that are released: a lost journal must not make them ours again."""
     return await _mark_all(engine, items, lambda record: dict.fromkeys(engine.identity.tags(record.name, record.group)))
 
 
@@ -46,7 +46,7 @@ async def _mark_all(
 
 
 async def _mark(engine: Engine, item: Item, marks_of: Callable[[MachineRecord], _Marks]) -> str:
-    """Returns a note for the operator; empty when the marks are as they should be."""
+    """Returns a note for the operator; empty when the marks are correct."""
     record, worker = engine.fleet.machines.get(item.name), engine.workers.get(item.cloud)
     if item.refused or record is None or not record.is_adopted or worker is None:
         return ""
@@ -66,7 +66,7 @@ async def _mark(engine: Engine, item: Item, marks_of: Callable[[MachineRecord], 
 
 
 def _shown(engine: Engine, worker: Worker, record: MachineRecord) -> Machine | None:
-    """The machine as the latest list has it, if it still is the one that the operator spoke of."""
+    """The machine in the latest list, if it is still the one that the operator named."""
     listing = worker.observer.listing
     machine = listing.by_id.get(record.machine_id) if listing is not None else None
     ownership = worker.driver.traits.ownership

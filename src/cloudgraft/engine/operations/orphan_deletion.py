@@ -1,4 +1,4 @@
-"""Orphans that an operator deletes: through the cloud's own limits, and not without proof or so many words."""
+"""Deletes orphans on an operator's order, within the cloud's limits, and only with proof of ownership or ``force``."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _PATIENCE: Final = 20.0  # seconds that an operator waits for a cloud
 async def delete_orphans(
     engine: Engine, machine_ids: Sequence[str], *, cloud: str = "", force: bool = False, is_dry_run: bool = True
 ) -> Result:
-    """Deletes orphans by their ids. One that does not prove to be ours only with ``force``.
+    """Deletes orphans by their ids. An orphan that is not proven to be ours needs ``force``.
 
-    Waits for the clouds' answers, but not for long; a call that was made goes on without us.
+    Waits briefly for the clouds' answers; calls under way continue after that.
     """
     engine.check_leader()
     if not machine_ids:
@@ -92,11 +92,11 @@ async def _delete(engine: Engine, item: Item, orphan: Orphan | None, *, force: b
 
 
 def _condemned(engine: Engine, worker: Worker, orphan: Orphan, *, force: bool) -> Change:
-    """Asked once more at the last moment: it may have been adopted meanwhile."""
+    """Checks again right before the deletion: the orphan may have been adopted meanwhile."""
     worker.observer.review()
     current = _orphan(worker, orphan.machine.machine_id)
     if current is None or why_not_delete(current, force=force):
-        raise PreconditionError("it is not an orphan any more")
+        raise PreconditionError("it is no longer an orphan")
     machine = orphan.machine
     word = " although it does not show our marks" if not orphan.is_proven else ""
     message = f"an operator deletes machine {machine.machine_id} ({machine.name}), which is not in the journal{word}"

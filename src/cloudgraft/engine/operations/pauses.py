@@ -1,4 +1,4 @@
-"""Pause and resume: no new actions in a group or a cloud, and truthful answers meanwhile."""
+"""Pauses and resumes groups and clouds: a pause stops new actions; answers stay truthful."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["pause", "resume"]
 
 
 async def pause(engine: Engine, scope: Scope, name: str, reason: str = "") -> bool:
-    """Pauses; returns whether that is news. Of one that is paused already, at most the reason changes."""
+    """Pauses; returns whether anything changed. If it is paused already, only the reason may change."""
     engine.check_leader()
     _check_known(engine, scope, name)
     change = await engine.writer.write(lambda: _paused(engine, scope, name, reason))
@@ -63,7 +63,7 @@ def _check_known(engine: Engine, scope: Scope, name: str) -> None:
 
 
 def _nudge(engine: Engine, scope: Scope, name: str) -> None:
-    """Lets the worker decide anew about all machines."""
+    """Makes the worker decide again about all machines."""
     group = engine.fleet.groups.get(name) if scope is Scope.GROUP else None
     cloud = name if scope is Scope.CLOUD else group.spec.cloud if group else ""
     worker = engine.workers.get(cloud)

@@ -1,4 +1,4 @@
-"""Machines that an operator takes out of the journal and leaves in their cloud."""
+"""Releases machines: removes them from the journal and leaves them in their cloud."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _NOTES: Final = {
 async def release(engine: Engine, machines: Sequence[str], *, is_dry_run: bool = True) -> Result:
     """Releases machines by our names for them, their ids or their providerIDs.
 
-    To the autoscaler their nodes are nobody's from then on. Nothing of ours touches them again: they run, and cost,
-    until somebody else deletes them. Marks that adoption put on them are taken off; what we created keeps its marks.
+    For the autoscaler their nodes belong to no group from then on. cloudgraft never touches them again: they run, and
+    cost, until somebody else deletes them. Marks that adoption set are removed; machines that we created keep theirs.
     """
     engine.check_leader()
     if not machines:
@@ -39,7 +39,7 @@ async def release(engine: Engine, machines: Sequence[str], *, is_dry_run: bool =
 
 
 async def release_group(engine: Engine, group: str, *, is_dry_run: bool = True) -> Result:
-    """Releases all machines of a group that is draining, so that it ends with the next Refresh."""
+    """Releases all machines of a draining group, so that the next Refresh removes it."""
     engine.check_leader()
     found = engine.fleet.groups.get(group)
     if found is None:
@@ -82,7 +82,7 @@ def _planned(engine: Engine, picks: Sequence[str], *, is_end: bool = False) -> t
 
 
 def _given_up(engine: Engine, record: MachineRecord, now: float) -> MachineRecord | None:
-    """At the end of a group also what nothing is known of goes, where nothing ever will be: its cloud is removed."""
+    """At the end of a group, also drops machines of a removed cloud: nothing will ever be known of them."""
     observation = _observation(engine, record)
     is_nothing = record.presence is Presence.NONE and (observation is None or not observation.is_calling)
     is_lost = record.presence is Presence.UNKNOWN and not record.machine_id and record.cloud not in engine.workers

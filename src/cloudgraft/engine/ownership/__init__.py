@@ -1,1 +1,1 @@
-"""Which machines are ours, and who may take, release or delete them. Pure."""
+"""Decides which machines are ours, and which may be adopted, released or deleted. Pure."""

@@ -1,6 +1,7 @@
-"""Machines that are in a cloud and not in the journal. Pure.
+"""Finds orphans: machines that are in a cloud and not in the journal. Pure.
 
-Nothing here deletes: orphans are reported, and go only by an operator's word or by a policy that is off by default.
+Nothing here deletes. Orphans are reported, and deleted only by an operator's order or by a policy that is off by
+default.
 """
 
 from __future__ import annotations
@@ -24,34 +25,34 @@ __all__ = ["Orphan", "OrphanKind", "find_orphans", "strangers", "strays"]
 class OrphanKind(enum.Enum):
     """Why a machine is an orphan."""
 
-    UNKNOWN = "unknown"  # it proves to be ours, and the journal does not have it
-    UNMARKED = "unmarked"  # it is named like ours but does not prove to be
-    RELEASED = "released"  # an operator took it out of the journal, and it still looks like ours
+    UNKNOWN = "unknown"  # it is proven to be ours, and the journal does not have it
+    UNMARKED = "unmarked"  # it is named like ours but not proven to be
+    RELEASED = "released"  # an operator released it, and it still looks like ours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    """One machine, and the group it seems to be of."""
+    """One machine, and the group it seems to belong to."""
 
     cloud: str
     kind: OrphanKind
     machine: Machine
     group: str | None
-    is_proven: bool  # that it is ours, in the way that its driver declares
+    is_proven: bool  # proven to be ours, in the way that its driver declares
 
 
 def find_orphans(
     cloud: str, machines: Iterable[Machine], fleet: Fleet, identity: Identity, ownership: Ownership
 ) -> list[Orphan]:
-    """Those of a list that look like ours and belong to no record."""
+    """The machines of a list that look like ours and belong to no record."""
     groups = [group.spec.id for group in fleet.groups.values() if group.spec.cloud == cloud]
     found = []
     for machine in machines:
         by_id = fleet.by_machine_id(cloud, machine.machine_id)
         if by_id is not None and identity.is_for_another(machine, by_id):
-            by_id = None  # its id was given away again, and the journal that we have is older than that
+            by_id = None  # its id was reused, and our journal is older than that
         if by_id is not None and by_id.state is not State.GONE:
-            continue  # nearly all of them, so this comes first
+            continue  # nearly all machines, so this check comes first
         is_proven = identity.is_proven(machine, ownership, None)
         known = (by_id, fleet.machines.get(machine.name))
         if not (is_proven or identity.looks_ours(machine)) or _is_known(cloud, machine, known, is_proven):
@@ -65,7 +66,7 @@ def find_orphans(
 
 
 def _is_known(cloud: str, machine: Machine, records: Iterable[MachineRecord | None], is_proven: bool) -> bool:  # noqa: FBT001 - one caller
-    """By its id; by its name only when it proves to be ours, or is still looked for under that name."""
+    """Whether a record has its id; or its name, if it is proven to be ours or still expected under that name."""
     for record in records:
         if record is None or was_released(record):
             continue
@@ -75,16 +76,16 @@ def _is_known(cloud: str, machine: Machine, records: Iterable[MachineRecord | No
             continue
         if record.state is not State.GONE:
             return True
-        # Of one that was adopted only the marks say that it is ours. Of others, name and inventory do too.
+        # For an adopted machine only the marks are proof. For others, name and inventory are too.
         if is_proven and (not record.is_adopted or TAG_CLUSTER_ID in machine.tags):
             return True
     return False
 
 
 def strays(orphans: Iterable[Orphan], prices: Mapping[str, float], now: float) -> list[Stray]:
-    """How orphans count against the guards; one of an unknown group is taken to be as dear as the dearest.
+    """Orphans as they count against the guards; one of an unknown group counts at the highest price.
 
-    Those that were released do not: that they are not ours any more is an operator's word.
+    Released machines do not count: an operator has said that they are no longer ours.
     """
     dearest = max(prices.values(), default=0.0)
     return [
@@ -99,7 +100,7 @@ def strays(orphans: Iterable[Orphan], prices: Mapping[str, float], now: float) -
 
 
 def strangers(listing: Listing, identity: Identity) -> dict[str, int]:
-    """Machines of other clusters that have our name, counted by their cluster's id."""
+    """Counts machines of other clusters with our name, by cluster id."""
     counted: dict[str, int] = {}
     for machine in listing.machines:
         other = identity.stranger(machine)

@@ -1,4 +1,4 @@
-"""Renamed machines and renamed clouds: the records stay those of the same machines. Pure."""
+"""Matches renamed machines and machines of renamed clouds to their records. Pure."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from cloudgraft.store.records import MachineRecord, State
 __all__ = ["is_shown_by_both", "moved_here", "renamed", "true_names"]
 
 
-# -- Machines that were renamed in their cloud: the name that the journal knows is in their marks. Pure ----------------
+# -- renamed machines --------------------------------------------------------------------------------------------------
+# A machine that was renamed in its cloud still has the journal's name in its marks.
 
 
 def renamed(machines: Sequence[Machine], identity: Identity, ownership: Ownership) -> list[Machine]:
-    """Those of ours that have another name in their marks. It looks at each by itself: a list may come in pieces."""
+    """Our machines with another name in their marks. Checks each machine alone, so that a list may come in pieces."""
     return [m for m in machines if m.tags.get(TAG_NAME, m.name) != m.name and _is_ours(m, identity, ownership)]
 
 
 def true_names(cloud: str, machines: Sequence[Machine], others: Sequence[Machine], fleet: Fleet) -> Sequence[Machine]:
-    """A cloud's list, in which machines that the journal can only know by their names have those names.
+    """A cloud's list in which renamed machines have the journal's name, if the journal can find them only by name.
 
-    ``others`` are those of them that were :func:`renamed`.
+    ``others`` are the machines that were :func:`renamed`.
 
-    A machine may also be a copy, made by hand with all marks. The name is not given to one when there is, or was, a
-    machine of that name beside it: it would be taken for a double, and be deleted (law 4).
+    A machine may also be a copy, made by hand with all marks. It does not get the name if there is, or was, another
+    machine of that name: it would be taken for a duplicate and deleted (law 4).
     """
     if not others:
         return machines
@@ -48,14 +49,14 @@ def true_names(cloud: str, machines: Sequence[Machine], others: Sequence[Machine
 
 
 def _is_ours(machine: Machine, identity: Identity, ownership: Ownership) -> bool:
-    """Where names are the proof, a tag must not make one."""
+    """Whether the machine is ours. Where names are the proof, a tag is none."""
     name = machine.tags[TAG_NAME]
     is_marked = machine.tags.get(TAG_CLUSTER_ID) == identity.cluster_id
     return isinstance(name, str) and name != "" and is_marked and ownership is not Ownership.NAME
 
 
 def _is_looked_for(cloud: str, machine: Machine, name: str, fleet: Fleet) -> bool:
-    """Whether the name is what the machine will be known by. One that is known by its id needs none."""
+    """Whether the journal finds the machine by this name. It needs none if it has the machine's id."""
     known = fleet.by_machine_id(cloud, machine.machine_id)
     if known is not None and known.state is not State.GONE:
         return False
@@ -68,9 +69,9 @@ def _is_looked_for(cloud: str, machine: Machine, name: str, fleet: Fleet) -> boo
 
 
 def is_shown_by_both(cloud: str, machine: Machine, record: MachineRecord) -> bool:
-    """Whether a machine is that of another cloud's record. A router names a machine ``cloud/id`` by whose it is.
+    """Whether a machine is that of another cloud's record. A router gives a machine the id ``cloud/id``.
 
-    One that is just being made has no id yet; its name is nobody else's.
+    A machine that is just being created has no id yet; its name is unique.
     """
     if not record.machine_id:
         return record.name == machine.name
@@ -83,7 +84,7 @@ def _age(machine: Machine) -> tuple[float, str]:
 
 
 # -- renamed clouds ----------------------------------------------------------------------------------------------------
-# A cloud that got another name in the configuration: its machines are the same, and keep their records. Pure.
+# When a cloud gets another name in the configuration, its machines keep their records.
 
 
 def moved_here(
@@ -94,9 +95,9 @@ def moved_here(
     ownership: Ownership,
     is_configured: Callable[[str], bool],
 ) -> list[MachineRecord]:
-    """Records of clouds that are no longer configured whose machines this list shows, as records of this cloud.
+    """Records of clouds that are no longer configured, and whose machines this list shows, as records of this cloud.
 
-    Only where name, id, marks and group all agree: another account may well give the same ids to other machines.
+    Only where name, id, marks and group all agree: another account may have the same ids for other machines.
     """
     found = []
     for former, records in fleet.active.items():

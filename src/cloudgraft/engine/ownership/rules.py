@@ -1,6 +1,6 @@
-"""Whether a machine may be taken into the journal, out of it, or deleted by an operator's word; and the new record.
+"""Decides whether an operator may adopt, release or delete a machine, and builds the new record.
 
-Nothing here writes or calls. Each function returns a record, or says in words why not.
+Nothing here writes or calls. Each function returns a record, or the reason for the refusal.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["Owner", "Refusal", "adopted", "known_as", "released", "trusted", "wh
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why not."""
+    """The reason for a refusal."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Who adopts: the cluster, with all that it has, and how ownership is shown in the machine's cloud."""
+    """The adopting cluster with its fleet, and how ownership is proven in the machine's cloud."""
 
     fleet: Fleet
     identity: Identity
@@ -42,9 +42,9 @@ Verdict: TypeAlias = MachineRecord | Refusal
 
 
 def known_as(machine: Machine, cloud: str, fleet: Fleet) -> MachineRecord | None:
-    """The record that stands for a machine, or once did: by its id, else by its name.
+    """The current or former record of a machine: by its id, else by its name.
 
-    A record that is at its end would go on to delete what turns up under its name: it must be the one that is adopted.
+    A gone record would delete a machine that shows up under its name. So that record must be adopted.
     """
     by_id, by_name = fleet.by_machine_id(cloud, machine.machine_id), fleet.machines.get(machine.name)
     if by_id is not None or by_name is None or by_name.cloud != cloud:
@@ -55,10 +55,9 @@ def known_as(machine: Machine, cloud: str, fleet: Fleet) -> MachineRecord | None
 def adopted(
     machine: Machine, group: Group, owner: Owner, now: float, *, observation: Observation | None, taken: Container[str]
 ) -> Verdict:
-    """The record of a machine that is taken into a group by an operator's word.
+    """The record of a machine that an operator adopts into a group.
 
-    ``observation`` is what is known of the machine under a record that is at its end; ``taken`` are names that others
-    of the same change have.
+    ``observation`` is that of the machine's gone record, if it has one; ``taken`` are names used by the same change.
     """
     known = known_as(machine, group.spec.cloud, owner.fleet)
     why = _why_not_adopt(machine, group, owner, known)
@@ -67,7 +66,7 @@ def adopted(
     if known is not None and known.name in taken:
         return Refusal(f"another machine is being adopted as {known.name}; one of them is one too many")
     if known is None:
-        # What proves to be ours needs no word. In an inventory what has no marks does, but its name is not ours.
+        # A proven machine does not count as adopted. An inventory proves unmarked machines too, without a name of ours.
         is_ours = owner.identity.is_proven(machine, owner.ownership, None) and owner.identity.looks_ours(machine)
         return found(machine, group.spec, owner.fleet, now, is_adopted=not is_ours, taken=taken)
     if observation is not None and observation.is_calling:
@@ -88,7 +87,7 @@ def _why_not_adopt(machine: Machine, group: Group, owner: Owner, known: MachineR
 
 
 def _why_unfit(machine: Machine, owner: Owner) -> str:
-    """What would make a machine of ours fail, and be deleted for that, is not adopted."""
+    """Refuses a machine that would fail as ours, and so be deleted."""
     if machine.state is not MachineState.RUNNING:
         return f"its cloud reports it as {machine.state.value}; only a running machine can be adopted"
     if not machine.provider_id:
@@ -107,7 +106,7 @@ def _why_of_another(machine: Machine, identity: Identity) -> str:
 
 
 def trusted(record: MachineRecord, observation: Observation | None, identity: Identity) -> Verdict:
-    """The record of a machine that does not prove to be ours, and that an operator says is ours all the same."""
+    """The record of an unproven machine that an operator says is ours."""
     seen = (observation.machine or observation.unproven) if observation is not None else None
     if seen is None:
         return Refusal("its cloud does not show it at present")
@@ -122,7 +121,7 @@ def trusted(record: MachineRecord, observation: Observation | None, identity: Id
 
 
 def released(record: MachineRecord, observation: Observation | None, now: float) -> Verdict:
-    """The record of a machine that an operator takes out of our hands and leaves in its cloud."""
+    """The record of a machine that an operator releases."""
     if is_released(record):
         return Refusal("it was released already")
     if record.state is State.GONE:
@@ -139,7 +138,7 @@ def released(record: MachineRecord, observation: Observation | None, now: float)
 
 
 def why_not_delete(orphan: Orphan, *, force: bool) -> str:
-    """Law 4: only what proves to be ours, or what an operator names with so many words; empty when it may be."""
+    """Law 4: why an orphan may not be deleted; empty when it is proven to be ours, or forced."""
     if orphan.machine.state is MachineState.DELETING:
         return "its cloud is deleting it already"
     if not orphan.is_proven and not force:
