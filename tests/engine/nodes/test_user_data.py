@@ -145,7 +145,7 @@ async def test_a_machine_of_a_group_that_is_not_configured_any_more_is_not_creat
     assert (cloud.told, case.records(State.FAILED)) == ({}, 1)
     (instance,) = await case.provider.instances("g")
     assert instance.error is not None
-    assert "its group is not configured any more" in instance.error.message
+    assert "its group is no longer configured" in instance.error.message
 
 
 async def test_attempts_that_never_reached_the_cloud_use_up_no_guard(

@@ -12,8 +12,8 @@ import pytest
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.groups.specs import EngineSettings
 from cloudgraft.engine.groups.templates import TemplateDeclaration
+from cloudgraft.engine.ownership.renames import known_names
 from cloudgraft.engine.ownership.renames import renamed as others
-from cloudgraft.engine.ownership.renames import true_names
 from cloudgraft.sdk.driver import Driver, DriverTraits, Idempotency, Machine, MachineSpec, Ownership, PartialList
 from cloudgraft.sdk.errors import DeadlineError, OutOfStockError
 from cloudgraft.sdk.types import NodeRef
@@ -139,7 +139,7 @@ def names(
     fleet = Fleet()
     if record is not None:
         fleet.apply(Change(machines=(record,)))
-    return [machine.name for machine in true_names(cloud, machines, others(machines, IDENTITY, ownership), fleet)]
+    return [machine.name for machine in known_names(cloud, machines, others(machines, IDENTITY, ownership), fleet)]
 
 
 def other(machine_id: str = "m-1", name: str = "web-1", **changes: Any) -> Machine:
@@ -188,6 +188,6 @@ def test_marks_of_others_and_marks_that_prove_nothing_give_no_name() -> None:
 
 def test_a_list_that_is_not_whole_stays_so() -> None:
     given = PartialList([other()], complete_for=["m-"], is_whole=False)
-    found = true_names("sim", given, others(given, IDENTITY, Ownership.TAGS), Fleet())
+    found = known_names("sim", given, others(given, IDENTITY, Ownership.TAGS), Fleet())
     assert isinstance(found, PartialList)
     assert ([m.name for m in found], found.complete_for, found.is_whole) == ([NAME], ("m-",), False)

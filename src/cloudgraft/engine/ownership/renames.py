@@ -13,7 +13,7 @@ from cloudgraft.engine.machines.states import amend
 from cloudgraft.sdk.driver import Machine, Ownership, PartialList
 from cloudgraft.store.records import MachineRecord, State
 
-__all__ = ["is_shown_by_both", "moved_here", "renamed", "true_names"]
+__all__ = ["is_shown_by_both", "known_names", "moved_here", "renamed"]
 
 
 # -- renamed machines --------------------------------------------------------------------------------------------------
@@ -25,7 +25,7 @@ def renamed(machines: Sequence[Machine], identity: Identity, ownership: Ownershi
     return [m for m in machines if m.tags.get(TAG_NAME, m.name) != m.name and _is_ours(m, identity, ownership)]
 
 
-def true_names(cloud: str, machines: Sequence[Machine], others: Sequence[Machine], fleet: Fleet) -> Sequence[Machine]:
+def known_names(cloud: str, machines: Sequence[Machine], others: Sequence[Machine], fleet: Fleet) -> Sequence[Machine]:
     """A cloud's list in which renamed machines have the journal's name, if the journal can find them only by name.
 
     ``others`` are the machines that were :func:`renamed`.

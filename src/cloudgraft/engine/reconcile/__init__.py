@@ -1,1 +1,1 @@
-"""The loop of one cloud: list it, decide about each machine, make the calls."""
+"""Reconciles one cloud: lists it, decides about each machine, and makes the calls."""

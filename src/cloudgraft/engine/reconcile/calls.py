@@ -1,4 +1,4 @@
-"""Calls to one cloud: bounded in number, in rate and in time, and every end of one becomes an outcome."""
+"""Makes the calls to one cloud, limited in concurrency, rate and time, and turns every end into an outcome."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ log = logging.getLogger("cloudgraft.engine")
 
 T = TypeVar("T")
 _CLOSE = 5.0  # seconds
-_LOOKING = frozenset({"start", "list", "shapes", "prices"})  # calls that change nothing in a cloud
-_SLICE = 100  # machines looked at before others get their turn on the event loop
+_LOOKING = frozenset({"start", "list", "shapes", "prices"})  # read-only calls
+_SLICE = 100  # machines checked before the event loop gets control
 
 
 class Caller:
@@ -57,9 +57,9 @@ class Caller:
         may_act: Callable[[], bool],
         on_outcome: Callable[[], None],
     ) -> None:
-        """``may_act`` is asked before every call; ``on_outcome`` is told when there is one to take."""
+        """``may_act`` is checked before every call; ``on_outcome`` is called when there is an outcome to take."""
         self.settings = settings
-        self.ended: Counter[tuple[str, str]] = Counter()  # calls by verb and by "ok" or the error's name
+        self.ended: Counter[tuple[str, str]] = Counter()  # ended calls by verb and by "ok" or the error's name
         self._driver = driver
         self._clock = clock
         self._may_act = may_act
@@ -71,52 +71,52 @@ class Caller:
 
     @property
     def traits(self) -> DriverTraits:
-        """What the driver declares."""
+        """The traits that the driver declares."""
         return self._driver.traits
 
     @property
     def under_way(self) -> int:
-        """How many creates and deletes are under way."""
+        """The number of creates and deletes under way."""
         return len(self._tasks)
 
     def free(self, now: float) -> int:
-        """How many calls may be made now."""
+        """The number of calls that may be made now."""
         slots = max(0, self.settings.max_calls - len(self._tasks))
         if self.settings.calls_per_second is None:
             return slots
         return min(slots, 1) if now >= self._next_at else 0
 
     def wake_at(self) -> float | None:
-        """When the rate allows another call; None when the rate is not what holds one back."""
+        """When the rate limit allows another call; None when it does not hold one back."""
         is_full = len(self._tasks) >= self.settings.max_calls
         return None if is_full or self.settings.calls_per_second is None else self._next_at
 
     def take(self) -> Sequence[tuple[str, Outcome]]:
-        """The outcomes since the last time, each with the name of its machine."""
+        """Takes the new outcomes, each with the name of its machine."""
         taken, self._outcomes = self._outcomes, []
         return taken
 
     def create(self, record: MachineRecord, prepare: Callable[[], Awaitable[str]] | None = None) -> None:
-        """Begins to create the machine of this record, which the journal already has.
+        """Starts to create the machine of this record, which the journal already has.
 
-        ``prepare`` makes its user data right before the call, within half of the time that the call has: a cluster that
-        is slow must not leave the cloud so little that every create is given up on the way, its outcome unknown.
+        ``prepare`` makes its user data right before the call, within half of the call's timeout. A slow cluster must
+        not leave the cloud so little time that every create times out with an unknown outcome.
         """
         self._begin(record.name, self._create(record, prepare))
 
     def delete(self, name: str, machine: Machine) -> None:
-        """Begins to delete a machine; ``name`` is that of the record it belongs to."""
+        """Starts to delete a machine; ``name`` is the name of its record."""
         self._begin(name, self._delete(machine))
 
     def remove(self, machine: Machine) -> asyncio.Task[None]:
-        """Begins to delete a machine that no record stands for; the task ends as the call does."""
+        """Starts to delete a machine without a record; the task has the result of the call."""
         seconds = self.settings.delete_timeout.total_seconds()
         task = asyncio.create_task(self._call("delete", seconds, lambda: self._driver.delete(machine)))
         self._track(task)
         return task
 
     def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> asyncio.Task[None]:
-        """Begins to put marks on a machine, or to take them off; the task ends as the call does."""
+        """Starts to set or remove tags of a machine; the task has the result of the call."""
         seconds = self.settings.delete_timeout.total_seconds()
         task = asyncio.create_task(self._call("mark", seconds, lambda: self._driver.mark(machine, tags)))
         self._track(task)
@@ -132,7 +132,7 @@ class Caller:
                 await asyncio.sleep(max(0.0, at - self._clock.now()))
 
     async def list(self) -> Sequence[Machine]:
-        """All machines of the cloud; raises CloudgraftError."""
+        """Lists all machines of the cloud; raises CloudgraftError."""
         seconds = self.settings.list_timeout.total_seconds()
         if not self._is_started:
             await self._call("start", seconds, self._driver.start)
@@ -140,18 +140,18 @@ class Caller:
         return await _checked(await self._budgeted("list", self._driver.list))
 
     async def catalog(self) -> Catalog:
-        """What the cloud offers; empty for a driver that cannot tell."""
+        """Reads the cloud's machine types and prices; empty for a driver that reports none."""
         shapes = check_shapes(await self._ask("shapes", self._driver.shapes))
         prices = check_prices(await self._ask("prices", self._driver.prices))
         return Catalog(shapes={shape.name: shape for shape in shapes}, prices=tuple(prices))
 
     async def settled(self) -> None:
-        """Waits for the calls that are under way."""
+        """Waits for the calls under way."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     async def stop(self, seconds: float) -> None:
-        """Gives calls under way some time to end, then gives them up: their outcome is settled after the restart."""
+        """Gives calls under way some time to end, then abandons them: lists show their outcome after the restart."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
         for task in self._tasks:
@@ -159,11 +159,11 @@ class Caller:
         await self.settled()
 
     async def close(self) -> None:
-        """Closes the driver, and does not wait for ever for one that hangs."""
+        """Closes the driver, with a timeout for one that hangs."""
         try:
             async with asyncio.timeout(_CLOSE):
                 await contained(self._driver.close())
-        except Exception as error:  # noqa: BLE001 - it is left
+        except Exception as error:  # noqa: BLE001 - the driver is abandoned
             log.warning("a driver did not close", extra={"cloud": self.settings.name, "error": type(error).__name__})
 
     async def _ask(self, verb: str, call: Callable[[], Awaitable[Sequence[T]]]) -> Sequence[T]:
@@ -173,7 +173,7 @@ class Caller:
             return ()
 
     async def _budgeted(self, verb: str, call: Callable[[], Awaitable[Sequence[T]]]) -> Sequence[T]:
-        """A list of anything, bounded in entries, bytes and time while it is read: see :mod:`sdk.list_budget`."""
+        """Reads a list, limited in entries, bytes and time: see :mod:`sdk.list_budget`."""
         settings = self.settings
         seconds = settings.list_timeout.total_seconds()
         budget = ListBudget(machines=settings.max_list_machines, size=settings.max_list_bytes, seconds=seconds)
@@ -195,7 +195,7 @@ class Caller:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # perhaps nobody waits for it
+            task.exception()  # retrieved here, because no caller may wait for it
         self._on_outcome()
 
     async def _create(self, record: MachineRecord, prepare: Callable[[], Awaitable[str]] | None) -> Outcome:
@@ -238,7 +238,7 @@ class Caller:
         return Deleted(machine.machine_id)
 
     async def _call(self, verb: str, seconds: float, call: Callable[[], Awaitable[T]]) -> T:
-        """The call's result, or a CloudgraftError, in time."""
+        """Returns the call's result or raises CloudgraftError, within the timeout."""
         if not self._may_act():
             raise UnavailableError("another process leads; no call was made")
         self._check_allowed(verb)
@@ -251,7 +251,7 @@ class Caller:
         return result
 
     def _check_allowed(self, verb: str) -> None:
-        """The last gate of observeOnly: whatever is decided above, only calls that look are made."""
+        """The last check of observeOnly: whatever was decided before, only read-only calls are made."""
         if self.settings.observe_only and verb not in _LOOKING:
             raise PreconditionError(
                 f"observeOnly of cloud {self.settings.name} is set, so it was not called to {verb}; remove "
@@ -273,7 +273,7 @@ class Caller:
 
 
 async def _checked(answer: object) -> Sequence[Machine]:
-    """A driver's list, when it makes sense: one that does not is no list at all."""
+    """Validates a driver's list; an invalid one is rejected as a whole."""
     if not isinstance(answer, Sequence):
         raise InternalError(f"the driver's list() answered with {type(answer).__name__} instead of a sequence")
     seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""What a cloud offers, read anew as often as its driver says that it changes."""
+"""Reads a cloud's machine types and prices, as often as its driver says that they change."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ log = logging.getLogger("cloudgraft.engine")
 
 
 class CatalogReader:
-    """Keeps the shapes and prices of one cloud. What it told last counts until it tells something else."""
+    """Keeps the shapes and prices of one cloud. The last answer is valid until the next one."""
 
     def __init__(self, caller: Caller, clock: Clock) -> None:
-        self.known: Catalog | None = None  # once the cloud has told
-        self.error = ""  # why it has not
+        self.known: Catalog | None = None  # None until the cloud has answered
+        self.error = ""  # why the latest read failed
         self._caller = caller
         self._clock = clock
         self._read_at = 0.0
         self._reading: asyncio.Task[None] | None = None
 
     async def look(self) -> None:
-        """Waits for the first answer, without which groups may not be served; later ones come beside everything else.
+        """Waits for the first answer, without which groups may not be served; later reads run in the background.
 
-        A cloud whose prices are slow to come is listed as often as any other.
+        So a cloud with slow prices is listed as often as any other.
         """
         if self.known is None:
             await self._read()
@@ -38,12 +38,12 @@ class CatalogReader:
             self._reading.add_done_callback(self._done)
 
     async def done(self) -> None:
-        """Waits for what is being read."""
+        """Waits for a read under way."""
         if self._reading is not None:
             await asyncio.wait({self._reading})
 
     async def stop(self) -> None:
-        """Ends what is being read."""
+        """Cancels a read under way."""
         if self._reading is not None:
             self._reading.cancel()
             await self.done()
@@ -57,12 +57,12 @@ class CatalogReader:
             self.known, self._read_at = await self._caller.catalog(), now
             self.error = ""
         except CloudgraftError as error:
-            message = f"cloud {cloud} does not tell what it offers: {error.message}"
+            message = f"cloud {cloud} cannot say its machine types and prices: {error.message}"
             if message != self.error:  # once, not at every attempt
-                log.warning("a cloud does not tell what it offers", extra={"cloud": cloud, "error": error.message})
+                log.warning("cannot read a cloud's catalog", extra={"cloud": cloud, "error": error.message})
             self.error = message
 
     def _done(self, reading: asyncio.Task[None]) -> None:
         self._reading = None
         if not reading.cancelled() and reading.exception() is not None:
-            log.error("reading what a cloud offers failed", exc_info=reading.exception())
+            log.error("reading the machine types and prices of a cloud failed", exc_info=reading.exception())

@@ -1,6 +1,6 @@
-"""How far the lists of one cloud are believed when they miss machines (`engine.massAbsence`).
+"""Doubts lists of one cloud that miss many machines (`engine.massAbsence`).
 
-A list that misses many at once is doubted until that has lasted, and so are lists that miss a few more each time.
+A list that misses many at once is doubted until the absence has lasted. So are lists that miss a few more each time.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from cloudgraft.store.records import Change, Event, MachineRecord, Presence, Sta
 
 __all__ = ["Absence"]
 
-_SLICE = 1000  # machines looked at before others get their turn on the event loop
-_THERE = frozenset({State.BOOTING, State.RUNNING})  # without those that are being deleted
+_SLICE = 1000  # machines checked before the event loop gets control
+_THERE = frozenset({State.BOOTING, State.RUNNING})  # without machines being deleted
 
 
 class Absence:
-    """Watches what the lists of one cloud miss."""
+    """Counts machines that the lists of one cloud miss."""
 
     def __init__(self, cloud: str, context: EngineContext, observation: Callable[[str], Observation]) -> None:
-        """``observation`` gives what is known of one machine."""
+        """``observation`` returns the observation of one machine."""
         self.breaker = Breaker()
         self._cloud = cloud
         self._context = context
@@ -34,7 +34,7 @@ class Absence:
 
     @property
     def held_back(self) -> str:
-        """What is not believed of the latest list, and how an operator ends that; empty for nothing."""
+        """What is not believed of the latest list, and how an operator accepts it; empty when all is believed."""
         if not self.breaker.is_open:
             return ""
         limit = self._context.settings.absence
@@ -57,7 +57,7 @@ class Absence:
         return replace(looker, is_doubted=self.breaker.is_open, accepted=self.breaker.accepted)
 
     async def _missing(self, listing: Listing, looker: Looker) -> tuple[set[str], int]:
-        """The names of machines that were there and must be in this list, and are not; and of how many."""
+        """The names of existing machines that this list must contain and misses; and how many it must contain."""
         missing: set[str] = set()
         total = 0
         records = self._context.fleet.in_cloud(self._cloud)
@@ -74,7 +74,7 @@ class Absence:
         return not looker.is_borne_out(observation) and looker.must_show(record, observation, listing)
 
     def _lost_before(self, missing: set[str], listing: Listing) -> set[str]:
-        """Machines whose absence was believed lately: many that go a few at a time are suspicious too."""
+        """Machines whose absence was believed recently: many that vanish a few at a time are suspicious too."""
         hold, known = self._context.settings.absence.hold, self._context.fleet.machines
         missed = {
             name: since
@@ -88,9 +88,9 @@ class Absence:
         return missed.keys() - missing
 
     def losses(self, records: Iterable[MachineRecord], now: float) -> list[Event]:
-        """Of records that are about to be written in a new state: what to write of those that lists have missed.
+        """The loss events for records that are about to be written as gone because lists missed them.
 
-        Not of those whose absence was accepted, or is borne out by their nodes: these are no reason to doubt a list.
+        None for machines whose absence was accepted or is confirmed by their nodes: these give no reason for doubt.
         """
         losses = self._context.losses
         doubtful = losses.of(self._cloud).keys() - self.breaker.accepted
@@ -109,12 +109,12 @@ def _is_listed(record: MachineRecord, listing: Listing) -> bool:
 
 
 def _has_vanished(record: MachineRecord, listing: Listing) -> bool:
-    """Whether it is over with a machine because lists missed it, and this one does too."""
+    """Whether a machine counts as gone because lists missed it, and this list misses it too."""
     return _is_over(record) and not _is_listed(record, listing)
 
 
 def _is_over(record: MachineRecord) -> bool:
-    """Also of one that failed for that and that the autoscaler took back: it does so within seconds."""
+    """Whether lists missed it; also if it failed for that and the autoscaler deleted it, which takes seconds."""
     if is_lost(record) or has_vanished(record):
         return True
     return record.state is State.FAILED and record.presence is Presence.NONE

@@ -1,8 +1,8 @@
-"""Reports what would be done in a cloud of which the configuration says `observeOnly`.
+"""Reports the actions that `observeOnly` withholds in a cloud.
 
-There everything is listed, matched and decided, and nothing is changed: no machine is created, deleted, marked or given
-up, and nothing is written to its nodes. Each decision that is not carried out becomes an event of kind `observed`, once
-for each machine and reason. :class:`cloudgraft.engine.reconcile.calls.Caller` makes no call that changes anything.
+In such a cloud the engine lists, matches and decides, and changes nothing: it does not create, delete, mark or give up
+machines, and does not write to their nodes. Each withheld decision becomes an event of kind `observed`, once for each
+machine and reason. :class:`cloudgraft.engine.reconcile.calls.Caller` makes only read-only calls.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["ObserveOnlyError", "Orders", "observed", "withheld"]
 
 
 class ObserveOnlyError(PreconditionError):
-    """The autoscaler ordered something in a cloud where nothing may be changed."""
+    """The autoscaler ordered a change in a cloud that may only be observed."""
 
     def __init__(self, cloud: str, group: str, what: str) -> None:
         super().__init__(
@@ -33,11 +33,11 @@ class ObserveOnlyError(PreconditionError):
 
 
 class Orders:
-    """Writes what the autoscaler orders; what it ordered in vain becomes an event, at most once an hour each."""
+    """Writes the autoscaler's orders. A refused order becomes an event, at most once an hour each."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        self._told: dict[str, float] = {}  # by message: when
+        self._told: dict[str, float] = {}  # time of the latest event by message
 
     async def write(self, plan: Callable[[], Change], now: float) -> Change:
         """Makes the change that ``plan`` returns when its turn comes."""
@@ -52,7 +52,7 @@ class Orders:
 
 
 def withheld(record: MachineRecord, decision: Decision) -> str:
-    """What of a decision must not be carried out, in words; empty for what only writes down how things are."""
+    """Describes the withheld part of a decision; empty for a decision that only records observations."""
     match decision:
         case Create():
             return "create it"
@@ -66,7 +66,7 @@ def withheld(record: MachineRecord, decision: Decision) -> str:
 
 
 def observed(observation: Observation, record: MachineRecord, what: str, now: float) -> Change:
-    """The event that tells of it, unless it was told of already."""
+    """The event about a withheld action, unless it was written already."""
     observation.held = f"observeOnly: it would {what}"
     key = f"observed: {what}"
     if key in observation.told:
@@ -77,5 +77,5 @@ def observed(observation: Observation, record: MachineRecord, what: str, now: fl
 
 
 def _gives_up(old: MachineRecord, new: MachineRecord) -> bool:
-    """Whether the next step after this one is to delete what the cloud holds."""
+    """Whether the new record leads to the deletion of the machine."""
     return new.presence is Presence.PRESENT and new.state in (State.FAILED, State.DELETING) and old.state != new.state

@@ -1,4 +1,4 @@
-"""What one cloud shows: its lists, read into observations, and machines of ours that the journal does not have."""
+"""Observes one cloud: reads its lists into observations, and finds our machines that the journal does not have."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cloudgraft.engine.machines.outcomes import hinted
 from cloudgraft.engine.machines.states import is_released, was_released
 from cloudgraft.engine.new_records import found
 from cloudgraft.engine.ownership.orphans import Orphan, OrphanKind, find_orphans, strangers, strays
-from cloudgraft.engine.ownership.renames import moved_here, renamed, true_names
+from cloudgraft.engine.ownership.renames import known_names, moved_here, renamed
 from cloudgraft.engine.reconcile.calls import Caller
 from cloudgraft.engine.reconcile.mass_absence import Absence
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineState
@@ -28,41 +28,42 @@ from cloudgraft.store.records import Change, CloudRecord, ErrorRecord, Event, Ma
 __all__ = ["Health", "Observer"]
 
 
-# -- Whether a cloud can be reached, from how its lists go -------------------------------------------------------------
+# -- health ------------------------------------------------------------------------------------------------------------
+# A cloud is down when its lists fail.
 
 
-_FAILURES = 2  # one list that fails may be bad luck
-_CERTAIN = (AuthenticationError, PermissionDeniedError, PreconditionError)  # no luck will change these
-_LONG = 60.0  # seconds: a cloud that wants to be left alone for longer is not asked a second time to be sure
+_FAILURES = 2  # a single failure may be bad luck
+_CERTAIN = (AuthenticationError, PermissionDeniedError, PreconditionError)  # errors that a retry will not fix
+_LONG = 60.0  # seconds: a longer retry-after counts as down without a second list to confirm it
 
 
 @dataclass(slots=True)
 class Health:
-    """What is known of one cloud."""
+    """The health of one cloud, by its lists."""
 
     cloud: str
-    listed_at: float | None = None  # when the latest list that worked began
+    listed_at: float | None = None  # start of the latest list that succeeded
     failures: int = 0  # in a row
     error: str = ""
     code: str = ""
-    since: float | None = None  # since when it has been failing
+    since: float | None = None  # since when lists have been failing
     machines: int = 0  # in the latest list
-    retry_after: float | None = None  # seconds for which the cloud asked to be left alone, when the latest list failed
+    retry_after: float | None = None  # the cloud's retry-after in seconds, if the latest list failed
 
     @property
     def is_down(self) -> bool:
-        """True when a machine asked for now would not come."""
+        """Whether a machine requested now would not come."""
         return bool(self.error)
 
     def good(self, began: float, machines: int) -> bool:
-        """A list worked; returns whether that is news."""
+        """Records a list that succeeded; returns whether the cloud was down before."""
         was_down = self.is_down
         self.listed_at, self.machines, self.failures = began, machines, 0
         self.error, self.code, self.since, self.retry_after = "", "", None, None
         return was_down
 
     def bad(self, error: CloudgraftError, now: float) -> bool:
-        """A list failed; returns whether the cloud counts as down only since this one."""
+        """Records a list that failed; returns whether the cloud counts as down since this one."""
         was_down = self.is_down
         self.failures += 1
         self.retry_after = error.retry_after
@@ -73,71 +74,71 @@ class Health:
         return self.is_down and not was_down
 
     def refusal(self) -> ErrorRecord | None:
-        """What a machine that is asked for now is told."""
+        """The error of a machine requested now; None when the cloud is not down."""
         if not self.is_down:
             return None
         return failure(self.code, f"cloud {self.cloud} cannot be used: {self.error}")
 
 
-SLICE = 50  # machines looked at before others get their turn on the event loop
-_GLANCES = 1000  # the same where nothing but a name is looked at
+SLICE = 50  # machines evaluated before the event loop gets control
+_NAME_SLICE = 1000  # the same where only names are compared
 
 
 class Observer:
-    """Keeps what is known of one cloud."""
+    """Keeps the observations of one cloud."""
 
     def __init__(self, name: str, caller: Caller, context: EngineContext) -> None:
         self.name = name
         self.health = Health(name)
         self.listing: Listing | None = None  # the latest
         self.orphans: list[Orphan] = []
-        self._unlisted: list[Orphan] = []  # those of earlier lists that the latest one cannot tell of
-        self.blocked = ""  # why nothing may be created here although it can be reached
+        self._unlisted: list[Orphan] = []  # orphans of earlier lists that the latest one does not cover
+        self.blocked = ""  # why nothing may be created here although the cloud is reachable
         self._caller = caller
         self._context = context
         self._observations: dict[str, Observation] = {}
         self._began = context.clock.now()
-        self._told: set[str] = set()  # machine ids of orphans that were told of
+        self._told: set[str] = set()  # machine ids of reported orphans
         self._listed = False  # since we started
         self.absence = Absence(name, context, self.observation)
 
     @property
     def traits(self) -> DriverTraits:
-        """What the driver declares; a remote one may do so only once it was reached."""
+        """The traits that the driver declares; a remote driver declares them once it was reached."""
         return self._caller.traits
 
     @property
     def may_create(self) -> bool:
-        """Nothing is created before the cloud was listed and our machines in it were taken in (law 11)."""
+        """Whether the cloud was listed and our machines were taken in; before that nothing is created (law 11)."""
         return self._listed and not self.blocked and self.name in self._context.fleet.adopted_clouds
 
     def observation(self, name: str) -> Observation:
-        """What is known of one machine."""
+        """The observation of one machine, created if needed."""
         observation = self._observations.get(name)
         if observation is None:
             observation = self._observations[name] = Observation(since=self._context.clock.now())
         return observation
 
     def peek(self, name: str) -> Observation | None:
-        """What is known of one machine, for those who only report; None for nothing yet."""
+        """The observation of one machine for reports; None if there is none."""
         return self._observations.get(name)
 
     def trust(self, name: str) -> None:
-        """An operator says that the machine which is there now is ours: that it was missing before does not count."""
+        """Forgets that the machine was missing: an operator says that the one that exists now is ours."""
         observation = self._observations.get(name)
         if observation is not None:
             observation.was_missing = False
 
     def held(self) -> int:
-        """How many machines there are about which something was decided and is not done."""
+        """The number of machines with a decision that is not carried out."""
         return sum(bool(observation.held) for observation in list(self._observations.values()))
 
     def forget(self, name: str) -> None:
-        """A machine is gone, and nothing is to be remembered of it."""
+        """Drops the observation of a machine that is gone."""
         self._observations.pop(name, None)
 
     async def observe(self) -> bool:
-        """Lists the cloud once and takes in what it shows; returns whether it answered."""
+        """Lists the cloud once and updates the observations; returns whether it answered."""
         began = self._context.clock.now()
         try:
             machines = await self._caller.list()
@@ -145,9 +146,9 @@ class Observer:
             if self.health.bad(error, self._context.clock.now()):
                 await self._tell("cloud_down", f"cloud {self.name} cannot be used: {error.message}")
             return False
-        # A long list is taken in piece by piece, so that calls get their turn in between.
-        machines = await self._truly_named(machines)
-        # None after a failure: then nobody knows what happened since the latest list that worked.
+        # A long list is evaluated in slices, so that calls are answered in between.
+        machines = await self._known_names(machines)
+        # None after a failure: then it is unknown what happened since the latest list that succeeded.
         follows = self.health.listed_at if self.health.failures == 0 else None
         listing = await _indexed(machines, began, follows)
         await self._look_at_all(listing)
@@ -164,7 +165,7 @@ class Observer:
         self._listed = True
         return True
 
-    async def _truly_named(self, machines: Sequence[Machine]) -> Sequence[Machine]:
+    async def _known_names(self, machines: Sequence[Machine]) -> Sequence[Machine]:
         others: list[Machine] = []
         async for some in in_slices(machines, _GLANCES):
             others += renamed(some, self._context.identity, self.traits.ownership)
@@ -172,7 +173,7 @@ class Observer:
         return true_names(self.name, machines, others, self._context.fleet)
 
     def review(self) -> None:
-        """Finds the orphans in the latest list, as the journal is now."""
+        """Finds the orphans in the latest list, by the current journal."""
         if self.listing is not None:
             self.orphans = self._orphans_of(self.listing.machines)
 
@@ -181,7 +182,7 @@ class Observer:
         return find_orphans(self.name, machines, context.fleet, context.identity, self.traits.ownership)
 
     def _still_unlisted(self, listing: Listing) -> list[Orphan]:
-        """Orphans of earlier lists, in a part of the cloud that this one does not tell of: they count on (law 10)."""
+        """Orphans of earlier lists in a part of the cloud that this list does not cover: they still count (law 10)."""
         return [
             orphan
             for orphan in (*self.orphans, *self._unlisted)
@@ -191,7 +192,7 @@ class Observer:
         ]
 
     async def count(self) -> None:
-        """Counts this cloud for the guards anew, in turn with all changes: one that is being written is not missed."""
+        """Recounts this cloud for the guards, in turn with all changes, so that no change under way is missed."""
         if not self._context.guard_usage.is_guarded:
             return
         now, wall = self._context.clock.now(), wall_time(self._context.clock)
@@ -201,7 +202,7 @@ class Observer:
         await self._context.writer.write(lambda: self._counted(parts, now, wall))
 
     def _counted(self, parts: Sequence[tuple[Sequence[MachineRecord], Tally]], now: float, wall: float) -> Change:
-        """Takes the count, after counting again where something has changed meanwhile."""
+        """Stores the count, after a recount of the parts that have changed meanwhile."""
         context, known = self._context, self._context.fleet.machines
         prices = {
             group.spec.id: float(group.spec.price.amount)
@@ -222,7 +223,7 @@ class Observer:
         return Change()
 
     def _returned(self, strays: AbstractSet[str]) -> list[MachineRecord]:
-        """Records that are gone while the latest list has their machines, without those that count as strays."""
+        """Gone records whose machines are in the latest list, without those that count as strays."""
         found = []
         for name, observation in self._observations.items():
             record = self._context.fleet.machines.get(name)
@@ -238,7 +239,7 @@ class Observer:
         return found
 
     def is_hurried(self) -> bool:
-        """Whether something is under way that the next list will tell about."""
+        """Whether a change is under way that the next list will show."""
         return self.name not in self._context.fleet.adopted_clouds or bool(self._context.fleet.moving.get(self.name))
 
     async def _look_at_all(self, listing: Listing) -> None:
@@ -266,14 +267,14 @@ class Observer:
                     self._sights.pop(name, None)
 
     def _matters(self, record: MachineRecord, listing: Listing) -> bool:
-        """Of those of which the cloud should hold nothing, only what is there all the same matters, or was."""
+        """Whether to evaluate a record. A gone one matters only while the cloud has, or had, its machine."""
         if (record.presence is not Presence.NONE and not _is_over(record)) or record.name in listing.by_name:
             return True
         observation = self._observations.get(record.name)
         return observation is not None and observation.machine is not None
 
     async def take_in(self) -> None:
-        """Before the first creation: adopts what proves to be ours. Later, what turns up is only told of."""
+        """Before the first create: adopts machines that are proven to be ours. Later ones are reported as orphans."""
         context, listing = self._context, self.listing
         if listing is None or not context.is_placed(self.name):
             return
@@ -287,7 +288,7 @@ class Observer:
             if self.blocked != before:
                 await self._tell("blocked", self.blocked)
             return
-        # Two delays: what was created just before the journal got lost must be in this list.
+        # Two delays: a machine created just before the journal got lost must be in this list.
         is_last = listing.began >= self._began + self.traits.list_delay.total_seconds()
         await context.writer.write(lambda: self._adoption(is_last=is_last))
         self.orphans = [o for o in self.orphans if context.fleet.by_machine_id(self.name, o.machine.machine_id) is None]
@@ -305,9 +306,9 @@ class Observer:
         records: dict[str, MachineRecord] = {}
         events: list[Event] = []
         if self.name in context.fleet.adopted_clouds:
-            return Change()  # the engine and the worker may both be here
+            return Change()  # the engine and the worker may both have started this
         for orphan in self.orphans:
-            # The list may have come before the groups were known: a group's word in a name could not be read then.
+            # The list may have come before the groups were known: then the group in a name could not be read.
             named = orphan.group or context.identity.group_of(orphan.machine, context.fleet.groups)
             group = context.fleet.groups.get(named or "")
             is_fit = orphan.kind is OrphanKind.UNKNOWN and group is not None and group.spec.cloud == self.name
@@ -316,7 +317,7 @@ class Observer:
             if context.fleet.by_machine_id(self.name, orphan.machine.machine_id) is not None:
                 continue  # it was taken in meanwhile
             if orphan.machine.name in records:
-                continue  # a second machine for one intent: that is seen, and settled, once the first is known
+                continue  # a duplicate: it is handled once the first machine has its record
             record = found(orphan.machine, group.spec, context.fleet, now, is_adopted=False, taken=records)
             records[record.name] = record
             events += [about(record, now, "found in its cloud, and it proves to be ours"), _adopted(record, now)]
@@ -327,9 +328,10 @@ class Observer:
         return Change(machines=tuple(records.values()), events=events, clouds=ready)
 
     def _why_not_ours(self, listing: Listing) -> str:
-        """Why nothing may be taken in from this list.
+        """Why no machine of this list may be taken in; empty when they may.
 
-        A lost journal, or two clusters of one name: only a person can tell, so nothing is done until one does.
+        Either the journal got lost, or two clusters have one name. Only a person can decide, so nothing is done until
+        then.
         """
         if not listing.is_whole:
             return (

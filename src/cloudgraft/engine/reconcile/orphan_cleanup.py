@@ -1,4 +1,4 @@
-"""The policy that is off by default: orphans that have been there for long are deleted without anybody's word."""
+"""Deletes orphans that have existed for long, without an order. This policy is off by default."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["OrphanCleanup"]
 
 log = logging.getLogger("cloudgraft.engine")
 
-_PATIENCE: Final = 3600.0  # seconds that lists must have shown an orphan, as far as this process remembers
-_AGAIN: Final = 300.0  # seconds before a call that did not help is made again
+_PATIENCE: Final = 3600.0  # seconds for which lists must have shown an orphan, observed by this process
+_AGAIN: Final = 300.0  # seconds before a call without effect is repeated
 
 
 class OrphanCleanup:
-    """Deletes the orphans of one cloud, where the configuration says so."""
+    """Deletes the orphans of one cloud, if configured."""
 
     def __init__(self, observer: Observer, caller: Caller, context: EngineContext) -> None:
         self._observer = observer
@@ -32,17 +32,17 @@ class OrphanCleanup:
         self._context = context
         self._seen_for: dict[str, float] = {}  # by machine id: observed seconds
         self._tried: dict[str, float] = {}
-        self._held: dict[str, str] = {}  # by machine id: why it is not deleted, as it was told
+        self._held: dict[str, str] = {}  # by machine id: the reported reason why it is not deleted
 
     async def sweep(self) -> None:
-        """After a list: remembers what it shows, and begins to delete what has been there for too long.
+        """After a list: counts the time of its orphans, and starts to delete those that have existed for too long.
 
-        Only what proves to be ours and was never in the hands of an operator. A pause holds it like everything else.
-        In an inventory what has no marks at all proves to be ours, so that it must also look like one that we made.
+        Only machines that are proven to be ours and that no operator has released. A pause stops this too. An
+        inventory proves unmarked machines to be ours, so they must also look like machines that we created.
         """
         now, context = self._context.clock.now(), self._context
         ours = (o for o in self._observer.orphans if context.identity.looks_ours(o.machine))
-        orphans = {o.machine.machine_id: o for o in ours if _is_fair_game(o)}
+        orphans = {o.machine.machine_id: o for o in ours if _may_clean_up(o)}
         listing = self._observer.listing
         passed = listing.began - listing.follows if listing is not None and listing.follows is not None else 0.0
         self._seen_for = {id_: self._seen_for[id_] + passed if id_ in self._seen_for else 0.0 for id_ in orphans}
@@ -57,7 +57,7 @@ class OrphanCleanup:
                 await self._delete(orphan, now)
 
     async def _delete(self, orphan: Orphan, now: float) -> None:
-        """Deletes it once the journal says so, unless it was taken in, or a guard or observeOnly says not to."""
+        """Deletes an orphan after writing the journal, unless it was adopted, or a guard or observeOnly forbids it."""
         begun: list[Machine] = []
         counted: list[str] = []
         id_ = orphan.machine.machine_id
@@ -93,7 +93,7 @@ class OrphanCleanup:
         return Change(events=[_event(kind, orphan, now, message) for kind in ("orphan_deleted", REMOVAL)])
 
     def _withheld(self, orphan: Orphan, now: float, kind: str, why: str) -> Change:
-        """Told once for each reason; it is asked again after the next list."""
+        """Reports each reason once. The deletion is tried again after the next list."""
         id_ = orphan.machine.machine_id
         if self._held.get(id_) == why:
             return Change()
@@ -111,5 +111,5 @@ def _event(kind: str, orphan: Orphan, now: float, message: str) -> Event:
     return happened(kind, now, message, cloud=orphan.cloud, group=group, machine_id=id_)
 
 
-def _is_fair_game(orphan: Orphan) -> bool:
+def _may_clean_up(orphan: Orphan) -> bool:
     return orphan.kind is OrphanKind.UNKNOWN and orphan.machine.state is not MachineState.DELETING

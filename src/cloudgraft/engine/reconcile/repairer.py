@@ -24,19 +24,19 @@ __all__ = ["Repairer"]
 
 
 class Repairer:
-    """Looks after the broken machines of one cloud."""
+    """Replaces the broken machines of one cloud."""
 
     def __init__(self, observer: Observer, context: EngineContext, refusal: Callable[[], ErrorRecord | None]) -> None:
-        """``refusal`` tells why a machine that is asked for now would not come."""
+        """``refusal`` returns why a machine requested now would not come."""
         self._observer = observer
         self._context = context
         self._refusal = refusal
-        self.breakers: dict[str, Breaker] = {}  # by group, of machines that are broken
-        self._is_dark = False  # it was told that most nodes are not ready
-        self._held: set[str] = set()  # broken machines of which it was told that they cannot be replaced now
+        self.breakers: dict[str, Breaker] = {}  # by group, for broken machines
+        self._is_dark = False  # it was reported that most nodes are not ready
+        self._held: set[str] = set()  # broken machines reported as not replaceable now
 
     def keep_minimum(self, lost: Sequence[MachineRecord], now: float) -> Change:
-        """Replaces machines that vanished where their group would fall below its minimum."""
+        """Replaces vanished machines where their group would fall below its minimum."""
         records: list[MachineRecord] = []
         events: list[Event] = []
         vanished = [r for r in lost if self._was_running(r)]
@@ -82,7 +82,7 @@ class Repairer:
             await self._repair_group(group, machines)
 
     def _settings(self) -> RepairSettings:
-        """While most nodes are not ready, that is no reason to replace any: what their machines lack is the network."""
+        """The repair settings. While most nodes are not ready, none is replaced for that: the network is the cause."""
         settings = self._context.settings.repair
         return replace(settings, not_ready_after=timedelta(0)) if self._context.nodes.is_dark else settings
 
@@ -129,13 +129,13 @@ class Repairer:
         self._context.nodes.see(current, observation)
         at = due_at(observation, self._settings(), now) if self._context.nodes.is_clear else None
         if at is None or now < at:
-            return Change()  # it came right while this waited for its turn
+            return Change()  # it recovered while this waited for its turn
         why = _why(observation, now)
         if self._context.observes_only(current.cloud):
             return observed(observation, current, f"replace it: {why}", now)
         refusal = self._context.deletions.refusal(current.cloud, current.machine_id, now, name=current.name)
         error = failure("guard", refusal) if refusal else self._refusal() or self._ask(spec)
-        if error is not None:  # half a machine is better than none
+        if error is not None:  # a broken machine is better than none
             return self._held_back(current, f"{why}, and it cannot be replaced now: {error.message}", now)
         self._held.discard(dead.name)
         new, old = self._replacement(spec, dead, now, None), give_up(current, now, REPAIRED, why)
@@ -159,7 +159,7 @@ class Repairer:
         if found is None or not found.is_configured or not self._context.settings.repair.enabled:
             return None
         if found.spec.cloud != self._observer.name:
-            return None  # the group moved: what takes a place there is of another kind
+            return None  # the group moved to another cloud: a replacement there would be of another kind
         return None if self._context.fleet.pause_of(group, found.spec.cloud) else found.spec
 
     def _was_running(self, record: MachineRecord) -> bool:

@@ -1,4 +1,4 @@
-"""The calls that wait for their turn, and what their ends mean."""
+"""Queues calls, sends them as limits allow, and records their outcomes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Sender"]
 
 
 class Sender:
-    """Makes the calls of one cloud as there is room for them."""
+    """Sends the queued calls of one cloud as limits allow."""
 
     def __init__(
         self,
@@ -34,8 +34,8 @@ class Sender:
         situation: Callable[[MachineRecord, Observation, float], Situation],
         on_due: Callable[[str], None],
     ) -> None:
-        """``on_due`` is told of machines that must be decided about again."""
-        self.creates: dict[str, None] = {}  # names, in the order in which they came
+        """``on_due`` is called with machines that must be decided about again."""
+        self.creates: dict[str, None] = {}  # names, in order of arrival
         self.deletes: dict[str, None] = {}
         self._caller = caller
         self._observer = observer
@@ -43,20 +43,20 @@ class Sender:
         self._situation = situation
         self._on_due = on_due
         self._told_of_guard: float | None = None  # when a deletion was last held back
-        self._sold_out: dict[str, tuple[float, ErrorRecord]] = {}  # by group: when, and what the cloud said
+        self._sold_out: dict[str, tuple[float, ErrorRecord]] = {}  # by group: the time, and the cloud's error
 
     @property
     def is_waiting(self) -> bool:
-        """Whether there is a call that found no room."""
+        """Whether a call waits for a limit."""
         return bool(self.creates or self.deletes)
 
     def sold_out(self, record: MachineRecord) -> ErrorRecord | None:
-        """What the cloud said of this group after the machine was asked for: it will say the same again."""
+        """The out-of-capacity error of this group since the machine was requested: another call would get it again."""
         said = self._sold_out.get(record.group)
         return said[1] if said is not None and record.requested_at <= said[0] else None
 
     async def send(self) -> None:
-        """Makes the calls there is room for, deletions first: they cost nothing and stop a cost."""
+        """Sends as many calls as limits allow, deletions first: they cost nothing and stop a cost."""
         while self.deletes and self._caller.free(self._context.clock.now()):
             name = next(iter(self.deletes))
             del self.deletes[name]
@@ -70,7 +70,7 @@ class Sender:
             free = self._caller.free(self._context.clock.now())
 
     async def take_outcomes(self) -> None:
-        """Writes down how calls have ended."""
+        """Writes the outcomes of calls to the journal."""
         taken = [(name, self._believed(name, outcome)) for name, outcome in self._caller.take()]
         if not taken:
             return
@@ -81,7 +81,7 @@ class Sender:
     # -- creating ----------------------------------------------------------------------------------------------------
 
     async def _create(self, names: list[str]) -> None:
-        """Law 2: one transaction that says what is about to be called, then the calls."""
+        """Law 2: one transaction that records the calls, then the calls."""
         change = await self._context.writer.write(lambda: self._ordered(names))
         for record in change.machines:
             if record.state is State.CREATING:
@@ -90,7 +90,7 @@ class Sender:
                 self._caller.create(record, self._user_data_for(record))
 
     def _user_data_for(self, record: MachineRecord) -> Callable[[], Awaitable[str]] | None:
-        """How to make what the machine is told when it boots; None where machines are told nothing."""
+        """How to make the machine's user data; None where machines get none."""
         make, group = self._context.user_data, self._context.fleet.groups.get(record.group)
         if make is None:
             return None
@@ -100,7 +100,7 @@ class Sender:
             name=record.name,
             group=record.group,
             cloud=record.cloud,
-            provider_id=record.provider_id,  # known by now only where the driver can tell it from the name
+            provider_id=record.provider_id,  # known at this point only where the driver derives it from the name
             labels=group.spec.labels,
             taints=group.spec.taints,
             settings=record.settings,
@@ -140,14 +140,14 @@ class Sender:
     # -- deleting ----------------------------------------------------------------------------------------------------
 
     async def _delete(self, name: str) -> None:
-        """The call is made once the journal has what counts for a guard; nobody takes the machine back in between."""
+        """Makes the call after the journal has the guard's event; the machine cannot be taken back in between."""
         if not self._context.may_act():
             return
         begun: list[Delete] = []
         counted: list[str] = []
         try:
             await self._context.writer.write(lambda: self._deletion(name, begun, counted))
-        except BaseException:  # whatever it was, no call was made, and the next list has it decided about again
+        except BaseException:  # no call was made, and the next list leads to another decision
             if begun:
                 self._observer.observation(name).is_calling = False
             for machine_id in counted:
@@ -161,7 +161,7 @@ class Sender:
                 self._caller.delete(name, decision.machine)
 
     def _is_overtaken(self, name: str, double: Machine) -> bool:
-        """Whether a double has joined the cluster while the journal was written, which may take long."""
+        """Whether a duplicate has joined the cluster while the journal was written, which may take long."""
         record, observation = self._context.fleet.machines.get(name), self._observer.observation(name)
         if record is None:
             return True
@@ -170,7 +170,7 @@ class Sender:
         return found is None or found.machine_id != double.machine_id
 
     def _deletion(self, name: str, begun: list[Delete], counted: list[str]) -> Change:
-        """Decides in turn with all changes: what is just being taken back must not be deleted."""
+        """Decides in turn with all changes: a machine that is just being taken back must not be deleted."""
         now = self._context.clock.now()
         record = self._context.fleet.machines.get(name)
         if record is None or self._context.observes_only(record.cloud):
@@ -197,14 +197,14 @@ class Sender:
         return Change(events=events)
 
     def _counted(self, record: MachineRecord, machine: Machine, why: str, now: float) -> list[Event]:
-        """Counts a deletion that nobody ordered; the event is what a restart counts."""
+        """Counts a deletion that was not ordered; a restart counts the event."""
         if not self._context.deletions.count(record.cloud, machine.machine_id, now, name=record.name):
-            return []  # its cloud is asked once more
+            return []  # the same deletion is tried again
         message = f"machine {machine.machine_id} is being deleted, and nobody ordered it: {why}"
         return [about(record, now, message, kind=REMOVAL, machine_id=machine.machine_id)]
 
     def _held_back(self, record: MachineRecord, observation: Observation, why: str, now: float) -> Change:
-        """It is asked again after the next list. One event tells of the first of many."""
+        """Withholds a deletion until the next list. Of many, only the first gets an event."""
         observation.held = why
         was_told, self._told_of_guard = self._told_of_guard, now
         if was_told is not None and now - was_told < HOUR:
@@ -218,7 +218,7 @@ class Sender:
     # -- outcomes ----------------------------------------------------------------------------------------------------
 
     def _note(self, name: str, observation: Observation, outcome: Outcome) -> None:
-        """What is remembered of a call's end beside the journal."""
+        """Updates the observation from an outcome."""
         now, settings = self._context.clock.now(), self._caller.settings
         observation.is_calling = False
         record = self._context.fleet.machines.get(name)
@@ -243,7 +243,7 @@ class Sender:
                 observation.retry_at = now + backoff.delay(settings, observation.deletes + 2)
                 observation.is_ours = (
                     observation.is_ours and observation.machine is not None
-                )  # one unseen: what is there now, a list shows
+                )  # an unseen machine: a list shows what exists now
             case DeleteFailed(machine_id, error):
                 observation.failures += 1
                 if error.retry is Retry.SETTLE_FIRST:
@@ -254,7 +254,7 @@ class Sender:
                     observation.forget(machine_id)
 
     def _believed(self, name: str, outcome: Outcome) -> Outcome:
-        """A cloud that answers with a machine that another record stands for has made none: it must not be deleted."""
+        """Rejects a create that returned the machine of another record: that machine must not be deleted."""
         if not isinstance(outcome, Created):
             return outcome
         id_ = outcome.machine.machine_id
@@ -296,5 +296,5 @@ class Sender:
 
 
 async def _nothing_to_tell() -> str:
-    """How its machines join went with the group, and one that is told nothing costs money and never joins."""
-    raise PreconditionError("its group is not configured any more")
+    """Fails: the group's join settings are gone, and a machine without user data costs money and never joins."""
+    raise PreconditionError("its group is no longer configured")

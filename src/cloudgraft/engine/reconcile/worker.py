@@ -1,7 +1,7 @@
-"""One cloud: observe it, decide about each of its machines, and carry that out.
+"""Runs the loop of one cloud: observes it, decides about each of its machines, and carries out the decisions.
 
-One list at a time, a bounded number of other calls, nothing that another cloud or an RPC waits for. All that a worker
-remembers beside the journal is in its observations, and a restart may lose that: it is looked for anew.
+One list at a time, a limited number of other calls, and nothing that another cloud or an RPC waits for. A worker keeps
+all its state beside the journal in observations. A restart may lose them: the worker observes again.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ __all__ = ["Worker"]
 
 log = logging.getLogger("cloudgraft.engine")
 
-_BATCH = 250  # records written in one transaction by the loop
-_REST = 1.0  # seconds after a step that failed: what made it fail may wake us at once, again and again
+_BATCH = 250  # records that the loop writes in one transaction
+_REST = 1.0  # seconds after a step that failed: the cause may wake the loop at once, again and again
 _UNWANTED = frozenset({State.FAILED, State.DELETING})
 _JOURNAL = (JournalUnavailableError, JournalBrokenError)
 
 
 class Worker:
-    """Looks after the machines of one cloud."""
+    """Reconciles the machines of one cloud."""
 
     def __init__(self, driver: Driver, settings: CloudSettings, context: EngineContext) -> None:
         self.name = settings.name
@@ -68,7 +68,7 @@ class Worker:
         self.caller = Caller(driver, settings, context.clock, may_act=context.may_act, on_outcome=self._wake_up)
         self.observer = Observer(settings.name, self.caller, context)
         self.catalog = CatalogReader(self.caller, context.clock)
-        self.looked = asyncio.Event()  # set when the first look at the cloud is over, well or not
+        self.looked = asyncio.Event()  # set after the first observation of the cloud, successful or not
         self.node_scan = NodeScan(self.observer, context)
         self._node_claims = NodeClaims(self.observer, context)
         self._credential_revocation = CredentialRevocation(context, on_done=self._wake_up)
@@ -85,18 +85,18 @@ class Worker:
     # -- for the engine ----------------------------------------------------------------------------------------------
 
     def refusal(self) -> ErrorRecord | None:
-        """Why a machine that is asked for now would not come; None when it may."""
+        """Why a machine requested now would not come; None when it may."""
         if self.observer.blocked:
             return ErrorRecord(code="blocked", message=self.observer.blocked, error_class=ErrorClass.OTHER)
         return self.observer.health.refusal()
 
     def configure(self, settings: CloudSettings) -> None:
-        """Takes new settings; the driver stays."""
+        """Applies new settings; the driver stays."""
         self.settings = self.caller.settings = settings
         self.nudge()
 
     def until_next_list(self) -> float:
-        """Seconds until the cloud is listed again, unless something happens that must be looked at."""
+        """Seconds until the cloud is listed again, unless something happens that needs a list."""
         health, is_hurried = self.observer.health, self.observer.is_hurried()
         return backoff.until_next_list(self.settings, health.failures, health.retry_after, is_hurried=is_hurried)
 
@@ -105,22 +105,22 @@ class Worker:
         await self._credential_revocation.stop()
         await self.catalog.stop()
         await self.caller.stop(seconds)
-        with contextlib.suppress(CloudgraftError):  # else a list settles it after the restart
+        with contextlib.suppress(CloudgraftError):  # else a list shows the outcome after the restart
             await self._sender.take_outcomes()
         await self.caller.close()
 
     def on_change(self, record: MachineRecord) -> None:
-        """A record of this cloud has changed."""
+        """Handles a changed record of this cloud."""
         self._node_claims.note(record)
         self._make_due(record.name)
 
     def on_nodes(self) -> None:
-        """Nodes have come, gone or changed."""
+        """Handles nodes that have come, gone or changed."""
         self.node_scan.note()
         self._wake_up()
 
     def nudge(self, *, needs_look: bool = True) -> None:
-        """Something beside a record has changed, a pause say: decide about all machines again."""
+        """Decides about all machines again, after a change beside their records, such as a pause."""
         self._due.update(dict.fromkeys(self._context.fleet.in_cloud(self.name)))
         self._node_claims.begin_anew()
         self._wake_up()
@@ -128,13 +128,13 @@ class Worker:
             self._look.set()
 
     async def run(self) -> None:
-        """Works until cancelled."""
+        """Runs until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_observing(), name=f"observe {self.name}")
             group.create_task(self._keep_acting(), name=f"act {self.name}")
 
     async def turn(self) -> None:
-        """One whole pass, by hand: list the cloud, then act until no call is under way. For tests and the demo."""
+        """Makes one pass: lists the cloud, then acts until no call is under way. For tests and the demo."""
         await self.observe()
         await self.catalog.done()
         await self.act()
@@ -146,9 +146,9 @@ class Worker:
         await self._credential_revocation.done()
 
     async def observe(self) -> None:
-        """Lists the cloud, and looks at all its machines in that light."""
+        """Lists the cloud, and evaluates all its machines."""
         try:
-            await self.node_scan.call()  # first: of two machines for one intent the one that joined is kept
+            await self.node_scan.call()  # first: of duplicates, the machine that joined is kept
             is_up = await self.observer.observe()
             await self._node_claims.review()
             if is_up:
@@ -167,7 +167,7 @@ class Worker:
             self._wake_up()
 
     async def act(self) -> None:
-        """Takes in how calls ended, decides about every machine that is due, and makes the calls there is room for."""
+        """Records outcomes, decides about every machine that is due, and sends as many calls as limits allow."""
         await self._sender.take_outcomes()
         now = self._context.clock.now()
         self._context.nodes.watch(now)
@@ -191,11 +191,11 @@ class Worker:
 
     async def _keep_observing(self) -> None:
         while True:
-            self._look.clear()  # before: what changes while the cloud is listed is not in that list
+            self._look.clear()  # before the list: changes during the list may not be in it
             try:
                 await self.observe()
-            except _JOURNAL as error:  # the writer has told; a cloud's own troubles end in the observer
-                log.debug("an observation was not taken in", extra={"cloud": self.name, "error": error.message})
+            except _JOURNAL as error:  # the writer has logged it; the observer handles errors of the cloud
+                log.debug("an observation was not recorded", extra={"cloud": self.name, "error": error.message})
             except Exception:  # a bug must not end the loop that everything hangs on
                 log.exception("an observation failed", extra={"cloud": self.name})
             with contextlib.suppress(TimeoutError):
@@ -211,7 +211,7 @@ class Worker:
             try:
                 await self.act()
             except _JOURNAL as error:
-                # Intent before act: without a journal nothing is done. What was due is due again with the next list.
+                # Write-ahead: without a journal nothing is done. The next list makes the same machines due again.
                 log.debug("no action without the journal", extra={"cloud": self.name, "error": error.message})
                 await asyncio.sleep(_REST)
             except Exception:  # a bug must not end the loop that everything hangs on
@@ -235,7 +235,7 @@ class Worker:
     # -- deciding ----------------------------------------------------------------------------------------------------
 
     def _sort(self, name: str, now: float, moves: list[Move], tell: list[Event]) -> None:
-        """Decides about one machine, and puts it where it belongs."""
+        """Decides about one machine, and queues the resulting action."""
         record = self._context.fleet.machines.get(name)
         if record is None:
             self.observer.forget(name)
@@ -313,10 +313,10 @@ class Worker:
         await self._context.writer.write(lambda: self._planned(moves))
 
     def _planned(self, moves: Iterable[Move]) -> Change:
-        """The moves whose record is still the one they were decided for; the others are decided about again."""
+        """The moves whose records have not changed since the decision; the others are decided about again."""
         now = self._context.clock.now()
         records: list[MachineRecord] = []
-        moved: list[MachineRecord] = []  # of these, the ones that are worth an event
+        moved: list[MachineRecord] = []  # those that get an event
         events: list[Event] = []
         for made in moves:
             current = self._context.fleet.machines.get(made.record.name)
@@ -333,7 +333,7 @@ class Worker:
         return Change(machines=[*records, *more.machines], events=[*events, *more.events])
 
     def _has_joined_after_all(self, late: MachineRecord) -> bool:
-        """A node may come in the very moment in which its machine is given up for the lack of it."""
+        """Whether the node came at the moment in which its machine was given up for not joining."""
         if late.state is not State.FAILED or late.error is None or late.error.code != JOIN_DEADLINE:
             return False
         observation = self.observer.observation(late.name)
@@ -357,7 +357,7 @@ def _unproven(record: MachineRecord, machine: Machine, now: float) -> Event:
 
 
 def _drained(group: Group | None) -> ErrorRecord | None:
-    """What was asked for before its group was taken out of the configuration is not ordered any more."""
+    """The error of a machine requested before its group was removed from the configuration: it is not created."""
     if group is None or group.is_configured:
         return None
     return failure("draining", "its group is no longer configured")

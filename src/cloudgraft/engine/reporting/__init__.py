@@ -1,1 +1,1 @@
-"""What people and programs can see: reports, explanations, metrics, webhook."""
+"""Reports the state of the engine: reports, explanations, metrics, webhook."""

@@ -1,4 +1,4 @@
-"""Why a group does not grow, in plain words. Pure: a function of what is reported of it."""
+"""Diagnoses why a group does not grow. Pure: a function of its report."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _REMEDIES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """One thing that is so, and what can be done about it; nothing where there is nothing to do."""
+    """One finding, and what to do about it; empty where there is nothing to do."""
 
     what: str
     todo: str = ""
@@ -40,18 +40,18 @@ class Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """All that is looked at."""
+    """The input of a diagnosis."""
 
     group: GroupReport
     cloud: CloudReport | None  # None: it is not configured
     machines: Sequence[MachineReport]  # those that failed, at least
-    trouble: str = ""  # why the autoscaler should not call here at all
+    trouble: str = ""  # why the autoscaler should not use this process at all
     guard: str = ""  # the guard that would refuse one more machine
-    asked_at: str = ""  # when the autoscaler last asked for more; empty when the journal does not remember it
+    asked_at: str = ""  # when the autoscaler last requested machines; empty when the journal has no such event
 
 
 def reasons(case: Case) -> list[Reason]:
-    """Everything that is so, the most important first; there is at least one."""
+    """All findings, the most important first; at least one."""
     found = [*_of_everything(case), *_of_the_cloud(case), *_of_the_group(case)]
     return found if any(reason.is_obstacle for reason in found) else [*_all_well(case), *found]
 
@@ -60,7 +60,7 @@ def _of_everything(case: Case) -> Iterator[Reason]:
     if case.trouble:
         yield Reason(what=f"this server does not answer the autoscaler: {case.trouble}", todo="see `cloudgraft status`")
     pauses = (case.group.paused, case.cloud.paused if case.cloud is not None else None)
-    for pause in dict.fromkeys(pause for pause in pauses if pause is not None):  # of a group, and of its cloud as well
+    for pause in dict.fromkeys(pause for pause in pauses if pause is not None):  # the group's and its cloud's
         why = f": {pause.reason}" if pause.reason else ""
         option = "--cloud " if pause.scope == "cloud" else ""
         yield Reason(
@@ -105,7 +105,7 @@ def _of_the_group(case: Case) -> Iterator[Reason]:
         )
     if case.guard:
         yield Reason(what=f"a guard refuses more machines: {case.guard}", todo="see `cloudgraft status`, and `guards`")
-    yield from _failures(case.machines)  # they count: a group may be full of them
+    yield from _failures(case.machines)  # failed machines count: a group may be full of them
     if group.is_served and not group.is_draining and group.target >= group.max_size:
         yield Reason(what=f"it is at its maximum of {group.max_size}", todo="raise its maxSize")
     if group.held:

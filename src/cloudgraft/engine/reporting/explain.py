@@ -1,4 +1,4 @@
-"""Why did it (not) scale? A verdict, what the autoscaler asked for, machines in trouble, and what happened lately."""
+"""Explains why a group did or did not scale: diagnosis, requests, machines in trouble, and recent events."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _OF_ITS_CLOUD: Final = (
     "resumed",
 )
 _OF_ALL: Final = ("journal_recovered", "leader", "refused_config")
-_FAILURES_AMONG: Final = 500  # lines of machines' histories in which failures are looked for
+_FAILURES_AMONG: Final = 500  # events of machines' histories to search for failures
 _MOST_TROUBLED: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventReport:
-    """Something that happened, perhaps to several machines at once."""
+    """An event, perhaps of several machines at once."""
 
     at: str
     kind: str
@@ -55,7 +55,7 @@ class EventReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The answer. For a machine, the events are its history and the reasons are empty."""
+    """An explanation. For a machine, the events are its history and the reasons are empty."""
 
     subject: str  # "group" or "machine"
     id: str
@@ -134,7 +134,7 @@ async def _asked(engine: Engine, id_: str) -> list[Event]:
 
 
 async def _timeline(engine: Engine, id_: str, cloud: str, limit: int) -> list[Event]:
-    """Decisions and failures; the many steps of machines that do well are in their own histories."""
+    """Decisions and failures; the normal steps of machines are in their own histories."""
     decisions = tuple(kind for kind in KINDS if kind != "state")
     queries = [
         EventQuery(group=id_, kinds=decisions, limit=limit),
@@ -162,7 +162,7 @@ async def _explain_machine(engine: Engine, subject: str, limit: int) -> Explanat
     except JournalUnavailableError as error:
         trouble = error.message
     if record is None and not events:
-        engine.check_leader()  # who does not lead knows nothing
+        engine.check_leader()  # a follower has no data
         groups = ", ".join(sorted({*engine.fleet.groups, *engine.left_out()})) or "none"
         why = f" ({trouble})" if trouble else ""
         raise NotFoundError(f"there is no group and no machine {subject!r}{why}; the groups are: {groups[:500]}")
@@ -216,7 +216,7 @@ def _told(event: Event) -> EventReport:
 
 
 def _merged(events: Iterable[Event]) -> list[EventReport]:
-    """What happened to many machines in the same way is told once."""
+    """Merges equal events of many machines into one."""
     merged: list[EventReport] = []
     for report in map(_told, events):
         last = merged[-1] if merged else None

@@ -1,4 +1,4 @@
-"""What is not where it should be, for an operator: orphans in the clouds, and machines of the journal in trouble."""
+"""Finds orphans in the clouds and machines of the journal in trouble, for operators."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _STUCK_FAILURES: Final = 3
 
 
 class FindingKind(enum.Enum):
-    """What is wrong. The first three are in a cloud and not in the journal, the others are in the journal."""
+    """The problem. The first three kinds are in a cloud and not in the journal, the others are in the journal."""
 
-    UNKNOWN = "unknown"  # it proves to be ours, and the journal does not have it
-    UNMARKED = "unmarked"  # it is named like ours but does not prove to be
-    RELEASED = "released"  # an operator took it out of the journal, and it still looks like ours
+    UNKNOWN = "unknown"  # it is proven to be ours, and the journal does not have it
+    UNMARKED = "unmarked"  # it is named like ours but not proven to be
+    RELEASED = "released"  # an operator released it, and it still looks like ours
     MISSING = "missing"  # the latest list of its cloud does not have it
     UNPROVEN = "unproven"  # its cloud has it, without our marks: it cannot be deleted
     STUCK = "stuck"  # it should be gone, and is not
@@ -36,7 +36,7 @@ class FindingKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One machine, what is wrong with it, and what an operator can do."""
+    """One machine, its problem, and what an operator can do."""
 
     kind: FindingKind
     cloud: str
@@ -44,14 +44,14 @@ class Finding:
     name: str
     machine_id: str
     provider_id: str
-    state: str  # as its cloud says of an orphan, else as the journal does
-    since: str  # when it was created, or came to be in that state; empty when that is not known
+    state: str  # for an orphan as its cloud reports it, else as in the journal
+    since: str  # when it was created, or entered that state; empty when unknown
     detail: str
     hint: str
 
 
 async def all_findings(engine: Engine) -> list[Finding]:
-    """Everything, cloud by cloud; others get their turn meanwhile."""
+    """All findings, cloud by cloud, without blocking the event loop."""
     found: list[Finding] = []
     for worker in list(engine.workers.values()):
         worker.observer.review()

@@ -1,4 +1,4 @@
-"""What ``/metrics`` shows of the engine. Read when somebody asks, from whatever thread that is."""
+"""Collects the engine's metrics at each scrape, from any thread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 _STATES: Final = tuple(state for state in State if state is not State.GONE)
 _TRIES: Final = 5
 
-# name -> (what it tells, labels). Gauges, but for those in _COUNTERS.
+# name -> (description, labels). Gauges, except those in _COUNTERS.
 _FAMILIES: Final = {
     "cloudgraft_machines": ("Machines of a group, by state", ("group", "cloud", "state")),
     "cloudgraft_nodes": (
@@ -91,18 +91,18 @@ class EngineMetrics(Collector):
 
     @staticmethod
     def families() -> list[Metric]:
-        """All of them, without values: for the registry and the documentation."""
+        """All metrics without values, for the registry and the documentation."""
         return [
             (CounterMetricFamily if name in _COUNTERS else GaugeMetricFamily)(name, text, labels=labels)
             for name, (text, labels) in _FAMILIES.items()
         ]
 
     def describe(self) -> Iterable[Metric]:
-        """As prometheus_client wants it, so that nothing is collected before the engine has started."""
+        """For prometheus_client, so that nothing is collected before the engine has started."""
         return self.families()
 
     def collect(self) -> Iterable[Metric]:
-        """All of them as they are now."""
+        """All metrics with their current values."""
         families = {family.name: family for family in self.families()}
         for read in (self._of_groups, self._of_clouds, self._of_guards, self._of_all):
             for name, labels, value in _steady(read):
@@ -197,7 +197,7 @@ def _held_back(breaker: Breaker) -> int:
 
 
 def _steady(read: Callable[[], Iterator[T]]) -> list[T]:
-    """What is read from another thread's memory, again when that has changed meanwhile."""
+    """Reads data of another thread; repeats the read if they changed meanwhile."""
     for _ in range(_TRIES - 1):
         try:
             return list(read())

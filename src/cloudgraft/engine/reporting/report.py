@@ -1,8 +1,8 @@
-"""How things stand, for an operator: groups, clouds, guards, journal. Values only; see
-:mod:`cloudgraft.engine.reporting.report_json` for how they are written out.
+"""Builds the status report for operators: groups, clouds, guards, journal.
 
-Built from memory at the moment it is asked for. A fleet may be large: the work is done in slices, and machines are
-listed one by one only where they are asked for, or are in trouble.
+Values only; :mod:`cloudgraft.engine.reporting.report_json` converts them to JSON. A report is built from memory on
+request. A fleet may be large: the work is done in slices, and the report has single machines only on request, or if
+they are in trouble.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
     "observation_of",
 ]
 
-_MOST_TROUBLED: Final = 50  # machines of one group that are told of without being asked for
+_MOST_TROUBLED: Final = 50  # machines of one group that are reported without a request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +62,14 @@ class MachineReport:
     machine_id: str
     provider_id: str
     state: str
-    age: float  # since it was asked for, or taken in
+    age: float  # since it was requested, or taken in
     state_age: float
     error: ErrorReport | None
     is_adopted: bool
     replaces: str
-    joined: bool | None = None  # whether its node is in the cluster; None when that cannot be seen
+    joined: bool | None = None  # whether its node is in the cluster; None when the cluster cannot be seen
     node: NodeReport | None = None  # as last seen
-    trouble: str = ""  # why it is not there yet, as its cloud said, or why something decided about it is not done
+    trouble: str = ""  # the cloud's error if it does not exist yet, or why a decision about it is not carried out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,13 +77,13 @@ class NodeReport:
     """The node of a machine."""
 
     name: str
-    state: str  # "ready" or "unready", "left" when it was there and is not any more, "unknown" when that is not seen
+    state: str  # "ready" or "unready", "left" when the node has been removed, "unknown" when it cannot be seen
     unready_for: float | None = None  # seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftReport:
-    """Where nodes of a group are not what was promised of them, and what to do."""
+    """A difference between a group's nodes and its template, and what to do."""
 
     what: str
     todo: str
@@ -91,7 +91,7 @@ class DriftReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseReport:
-    """Why nothing is done in a group or a cloud."""
+    """A pause of a group or a cloud."""
 
     scope: str
     name: str
@@ -108,7 +108,7 @@ class GroupReport:
     target: int = 0
     min_size: int = 0
     max_size: int = 0
-    is_served: bool = False  # whether the autoscaler is told of it
+    is_served: bool = False  # whether it is published to the autoscaler
     is_draining: bool = False
     left_out: str = ""  # why it is not served
     stale: str = ""  # why an older configuration of it is served
@@ -117,7 +117,7 @@ class GroupReport:
     nodes_joined: int | None = None  # None when the cluster cannot be seen
     nodes_unready: int | None = None
     drift: Sequence[DriftReport] = ()
-    held: int = 0  # machines about which something was decided that a guard, or observeOnly, holds back
+    held: int = 0  # machines with a decision that a guard or observeOnly holds back
     hourly: str = ""
     currency: str = ""
     machines: Sequence[MachineReport] = ()
@@ -134,13 +134,13 @@ class CloudReport:
     error: str
     error_code: str
     down_since: str
-    list_age: float | None  # seconds since the latest list that worked began
+    list_age: float | None  # seconds since the start of the latest list that succeeded
     machines_listed: int
     machines: int  # of ours
     orphans: int
     is_ready: bool  # it was listed and our machines in it were taken in (law 11)
-    blocked: str  # why nothing may be created here although it can be reached
-    held_back: str  # what is not believed of the latest list, because it is about too many machines at once
+    blocked: str  # why nothing may be created here although the cloud is reachable
+    held_back: str  # what is not believed of the latest list, because it affects too many machines at once
     paused: PauseReport | None
     observe_only: bool = False  # nothing is created, deleted or marked there
     calls_under_way: int
@@ -148,7 +148,7 @@ class CloudReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardReport:
-    """How much of a guard is used."""
+    """The usage of one guard."""
 
     scope: str  # a cloud, or empty for all together
     guard: str
@@ -160,21 +160,21 @@ class GuardReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Everything."""
+    """The whole report."""
 
     cluster: str
     cluster_id: str
     at: str
-    trouble: str  # why the autoscaler should not call here; empty when all is well
+    trouble: str  # why the autoscaler should not use this process; empty when all is well
     is_leader: bool
     leader_trouble: str
-    opening_trouble: str  # why calls are refused since the start: clouds whose first list is waited for
+    opening_trouble: str  # why calls are refused since the start: clouds that were never listed
     journal_trouble: str
-    clock_trouble: str  # how far this host's clock is from the database's, if that is too far
+    clock_trouble: str  # the offset of this host's clock from the database's, if it is too large
     config_trouble: str
     is_config_pending: bool  # a changed configuration waits for the next Refresh
-    cluster_trouble: str  # why the nodes cannot be seen; empty when they can, and where there is no cluster to see
-    node_problems: Sequence[str]  # what keeps nodes from being known or looked after
+    cluster_trouble: str  # why the nodes cannot be seen; empty when they can, and where no cluster is configured
+    node_problems: Sequence[str]  # problems with reading or maintaining nodes
     groups: Sequence[GroupReport]
     clouds: Sequence[CloudReport]
     guards: Sequence[GuardReport]
@@ -183,11 +183,11 @@ class Report:
 async def make_report(
     engine: Engine, *, group: str = "", with_machines: bool = False, config_trouble: str = ""
 ) -> Report:
-    """The whole report, or that of one group and its cloud; a group that is named comes with all its machines."""
+    """Builds the whole report, or that of one group and its cloud; a named group comes with all its machines."""
     left_out = engine.left_out()
     known = {**dict.fromkeys(engine.fleet.groups), **dict.fromkeys(sorted(left_out))}
     if group and group not in known:
-        engine.check_leader()  # who does not lead knows nothing
+        engine.check_leader()  # a follower has no data
         there = ", ".join(sorted(known)) or "none"
         raise NotFoundError(f"there is no node group {group!r}; there is: {there[:500]}")
     groups = []
@@ -225,7 +225,7 @@ def _cluster_trouble(engine: Engine) -> str:
 
 
 async def _whole_group(engine: Engine, id_: str, left_out: str, *, with_machines: bool) -> GroupReport:
-    """A group's report; its machines are read some at a time."""
+    """A group's report; its machines are read in slices."""
     now = engine.clock.now()
     group = engine.fleet.groups.get(id_)
     records = list(group.machines.values()) if group is not None else []
@@ -282,7 +282,7 @@ def _observations(engine: Engine, group: Group) -> Iterator[Observation | None]:
 
 
 def observation_of(engine: Engine, record: MachineRecord) -> Observation | None:
-    """What is known of a machine beside its record."""
+    """A machine's observation; None if there is none."""
     worker = engine.workers.get(record.cloud)
     return worker.observer.peek(record.name) if worker is not None else None
 
@@ -313,7 +313,7 @@ def _is_troubled(record: MachineRecord, observation: Observation | None) -> bool
 def _trouble(record: MachineRecord, observation: Observation | None) -> str:
     if observation is None or not observation.trouble:
         return ""
-    if record.state is State.BOOTING:  # the call failed, but its cloud has taken it on: it knows better by now
+    if record.state is State.BOOTING:  # the call failed, but its cloud has accepted it since: the error is outdated
         return observation.machine.reason if observation.machine is not None else ""
     return observation.trouble if record.state in (State.REQUESTED, State.CREATING) else ""
 

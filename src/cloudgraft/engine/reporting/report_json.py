@@ -1,4 +1,4 @@
-"""Reports as JSON, for the admin service and for whoever reads its answers."""
+"""Converts reports to JSON for the admin service and its clients."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pydantic.alias_generators import to_camel
 
 __all__ = ["as_json", "as_json_in_slices", "as_json_list", "iso"]
 
-_SLICE: Final = 100  # items of a list that are written before others get their turn on the event loop
+_SLICE: Final = 100  # items of a list that are converted before the event loop gets control
 
 
 def iso(moment: float) -> str:
-    """A time for people and programs alike: RFC 3339, UTC, whole seconds."""
+    """A time in RFC 3339: UTC, whole seconds."""
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def as_json(value: object) -> object:
-    """A report as JSON: keys in camelCase, without the "is" of what is true or false."""
+    """A report as JSON: keys in camelCase, without the "is" of booleans."""
     if is_dataclass(value) and not isinstance(value, type):
         return {_key(field.name): as_json(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):
@@ -34,7 +34,7 @@ def as_json(value: object) -> object:
 
 
 async def as_json_in_slices(value: object) -> dict[str, object]:
-    """The same for a large report: others get their turn on the event loop while its lists are written."""
+    """The same for a large report, without blocking the event loop."""
     return await _Writer().report(value)
 
 
@@ -44,7 +44,7 @@ async def as_json_list(items: Sequence[object]) -> list[object]:
 
 
 class _Writer:
-    """Counts what it has written, through all lists in lists."""
+    """Counts the converted items, over all nested lists."""
 
     def __init__(self) -> None:
         self._written = 0

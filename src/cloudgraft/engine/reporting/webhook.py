@@ -1,7 +1,7 @@
-"""Events to a webhook: each as JSON in a POST, in a thread of its own, so that the engine never waits for it.
+"""Sends events to a webhook: each as JSON in a POST, in its own thread, so that the engine never waits for it.
 
-What cannot be sent is tried again with growing pauses, and given up after a while. What comes faster than it can be
-sent waits in a queue, from which the oldest is dropped. Both are counted.
+An event that cannot be sent is retried with exponential backoff, and dropped after a while. Events that come faster
+than they can be sent wait in a queue, which drops the oldest. Both drops are counted.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ __all__ = ["Webhook", "WebhookSettings"]
 
 log = logging.getLogger("cloudgraft.webhook")
 
-_AGAIN: Final = frozenset({408, 425, 429})  # and 5xx: the other side may take it later
-_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # what may be a header's name
+_AGAIN: Final = frozenset({408, 425, 429})  # and 5xx: the receiver may accept it later
+_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # a valid header name
 _FORM: Final = "the webhook's URL must be of the form https://host/path"
-_END: Final = 2.0  # seconds that an end waits for the thread
+_END: Final = 2.0  # seconds that close() waits for the thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookSettings:
-    """Where events go, which, and how long it is tried. Secrets stay in files and are read anew for every attempt."""
+    """The target, the events to send, and the retries. Secrets stay in files, which are read for every attempt."""
 
     url: str = field(repr=False)  # services hand out URLs that are secrets themselves
     token_file: Path | None = None  # sent as a Bearer token
@@ -51,11 +51,11 @@ class WebhookSettings:
     first_pause: float = 1.0  # seconds, doubled each time
     longest_pause: float = 60.0
     queue: int = 1000
-    ca: Path | None = None  # who signed the other side's certificate; None: an authority that the system trusts
+    ca: Path | None = None  # the CA of the receiver's certificate; None: the system's CAs
 
 
 class _RefusedError(Exception):
-    """The other side will not take this event, ever."""
+    """The receiver will never accept this event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class _Target:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Webhook:
-    """Sends the events that it is told of; hand :meth:`tell` to the writer as a subscriber."""
+    """Sends events; subscribe :meth:`tell` to the writer."""
 
     settings: WebhookSettings
     cluster: str
@@ -95,14 +95,14 @@ class Webhook:
     _changed: threading.Condition = field(init=False, default_factory=threading.Condition)
     _is_ending: bool = field(init=False, default=False)
     _thread: threading.Thread | None = field(init=False, default=None)
-    _trouble: str = field(init=False, default="")  # told once, not for every event
+    _trouble: str = field(init=False, default="")  # logged once, not for every event
 
     def __post_init__(self) -> None:
-        """Refuses a URL that would send events, and a token, in the clear."""
+        """Refuses a URL that would send events, and a token, unencrypted."""
         self._target = _Target.parse(self.settings.url)
 
     def tell(self, event: Event) -> None:
-        """Takes an event, if it is one to send. Never waits."""
+        """Queues an event, if the settings select it. Never waits."""
         if level_of(event) < self.settings.level and event.kind not in self.settings.kinds:
             return
         with self._changed:
@@ -118,7 +118,7 @@ class Webhook:
         self._thread.start()
 
     def close(self) -> None:
-        """Stops; what is in the queue is given one attempt each, for a moment."""
+        """Stops after one attempt for each queued event, within a short time."""
         with self._changed:
             self._is_ending = True
             self._changed.notify()
@@ -138,13 +138,13 @@ class Webhook:
                 event = self._queue.popleft()
             try:
                 is_sent = self._deliver(event)
-            except Exception as error:  # noqa: BLE001 - a bug must not end the thread, and only its name is no secret
+            except Exception as error:  # noqa: BLE001 - a bug must not end the thread, and its text may be secret
                 self._note(type(error).__name__)
                 is_sent = False
             self.results["sent" if is_sent else "failed"] += 1
 
     def _deliver(self, event: Event) -> bool:
-        """Whether it arrived, after as many attempts as there may be."""
+        """Sends an event with retries; returns whether it arrived."""
         body = json.dumps(self.written(event), default=str).encode()
         for attempt in range(1, self.settings.attempts + 1):
             try:
@@ -185,7 +185,7 @@ class Webhook:
         return http.client.HTTPSConnection(target.host, target.port, timeout=seconds, context=context)
 
     def _secrets(self) -> Mapping[str, str]:
-        """The headers of the two files. What is wrong with one is told without what is in it."""
+        """The headers of the two files. Errors do not quote their contents."""
         headers: dict[str, str] = {}
         if self.settings.headers_file is not None:
             for line in _lines(self.settings.headers_file):
@@ -201,7 +201,7 @@ class Webhook:
         return headers
 
     def written(self, event: Event) -> dict[str, object]:
-        """An event as it is sent."""
+        """The JSON of an event."""
         return {
             "cluster": self.cluster,
             "at": iso(event.at),
@@ -228,9 +228,9 @@ class Webhook:
 
     def _note(self, trouble: str) -> None:
         if trouble and trouble != self._trouble:
-            log.warning("the webhook does not take events", extra={"error": trouble})
+            log.warning("the webhook does not accept events", extra={"error": trouble})
         elif self._trouble and not trouble:
-            log.info("the webhook takes events again")
+            log.info("the webhook accepts events again")
         self._trouble = trouble
 
 
@@ -243,5 +243,5 @@ def _lines(path: Path) -> list[str]:
 
 
 def _is_sendable(text: str) -> bool:
-    """Whether it can stand in a header. http.client would refuse it too, but with the value in its error."""
+    """Whether the text may be a header value. http.client would refuse it too, but with the value in its error."""
     return text.isascii() and text.isprintable()
