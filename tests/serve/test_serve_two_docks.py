@@ -86,7 +86,7 @@ async def test_a_driver_that_moves_to_the_next_leader_in_mid_create_has_made_one
             await until(lambda: not runner.unacknowledged and not runner.in_flight, what="it was told")
             if how == "stopped":
                 old.send(signal.SIGCONT)
-                old.says("drivers are sent away")
+                old.says("disconnecting all drivers")
                 assert await drivers_at(old) == []
             await provider.increase_size("small", 1)
             await running(provider, "small", 2)

@@ -1,4 +1,4 @@
-"""The operator's way into a running server: JSON over gRPC, on a socket of its own user, or on a TLS port."""
+"""Admin service of a running server: JSON over gRPC, on a unix socket for its own user, or on a TLS port."""
 
 from cloudgraft.admin.client import AdminClient, ClientTls
 from cloudgraft.admin.server import AdminServer

@@ -1,4 +1,4 @@
-"""The operator's side: one call at a time to a running server, and plain words when there is none."""
+"""Calls the admin service of a running server, and explains why a call failed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from cloudgraft.sdk.errors import (
 
 __all__ = ["AdminClient", "ClientTls"]
 
-# What gRPC says when it never got a connection. Whatever else it says, the request may have arrived.
+# gRPC's messages when it never got a connection. With any other message, the request may have arrived.
 _NEVER_SENT: Final = re.compile(r"failed to connect|DNS resolution failed|name resolution failure", re.IGNORECASE)
 
 
@@ -42,7 +42,7 @@ class ClientTls:
     cert: Path
     key: Path
     ca: Path
-    server_name: str = ""  # the name to look for in the server's certificate, if it is not the host of the target
+    server_name: str = ""  # the expected name in the server's certificate, if it is not the host of the target
 
 
 class AdminClient:
@@ -55,7 +55,7 @@ class AdminClient:
     """
 
     def __init__(self, target: str | Path, *, tls: ClientTls | None = None, timeout: float = 30.0) -> None:
-        """Reads the certificates; nothing is dialled before the first call. ``timeout`` is for each call."""
+        """Reads the certificates; connects at the first call. ``timeout`` applies to each call."""
         text = str(target)
         is_path = isinstance(target, Path) or text.startswith(("unix:", "/"))
         self._path = check_path(Path(text.removeprefix("unix:"))) if is_path else None
@@ -81,7 +81,7 @@ class AdminClient:
             raise InternalError(f"{self._where} answered {method} with bytes that make no sense") from error
 
     async def close(self) -> None:
-        """Closes the connection. A second time is fine, and so is another call afterwards."""
+        """Closes the connection. May be called twice; a later call connects again."""
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
@@ -106,15 +106,15 @@ class AdminClient:
         ]
         if self._path is not None:
             return grpc.aio.insecure_channel(grpc_address(self._path), options=options)
-        assert self._config is not None  # noqa: S101 - where there is no path
-        assert self._credentials is not None  # noqa: S101 - nor here
+        assert self._config is not None  # noqa: S101 - set where there is no path
+        assert self._credentials is not None  # noqa: S101 - set where there is no path
         address = self._config.address
         options.append(("grpc.enable_http_proxy", int(not address.is_loopback)))
         options.append(("grpc.ssl_target_name_override", self._config.server_name or address.host))
         return grpc.aio.secure_channel(address.target, self._credentials, options=options)
 
     def _explained(self, method: str, error: grpc.aio.AioRpcError) -> CloudgraftError:
-        """The server's own error, or what became of the call when the server did not answer it."""
+        """The server's own error, or what happened to a call that the server did not answer."""
         if any(key == ERROR_KEY for key, _ in error.trailing_metadata() or ()):
             return error_from_rpc(error)
         match error.code():

@@ -1,7 +1,7 @@
-"""What an operator may ask of a running engine: the methods of the admin service, by name.
+"""Implements the methods of the admin service, by name.
 
-Each takes a JSON object and gives one. A key that is not known, or a value of the wrong kind, is refused, so that a
-mistake in a request never does something else than was meant.
+Each takes a JSON object and returns one. An unknown key or a value of the wrong type is rejected, so that a mistake in
+a request never does something else than intended.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def engine_methods(
 ) -> dict[str, Method]:
     """The methods of one engine.
 
-    ``config_trouble`` tells what is wrong with a changed configuration file; ``transport`` is what carries the
-    autoscaler's calls, empty where none come.
+    ``config_trouble`` returns the error of a changed configuration file; ``transport`` is the transport of the
+    autoscaler's calls, empty where there are none.
     """
     methods = _Methods(engine, config_trouble, transport)
     return {
@@ -181,7 +181,7 @@ async def _written(result: Result) -> dict[str, object]:
 
 
 class _Request:
-    """A JSON object whose keys and values are looked at before anything is done."""
+    """A JSON object whose keys and values are validated before anything is done."""
 
     def __init__(self, values: Mapping[str, object], *keys: str) -> None:
         unknown = sorted(set(values) - set(keys))
@@ -221,7 +221,7 @@ class _Request:
         return value
 
     def scope(self) -> tuple[Scope, str]:
-        """The one thing that is named: a group or a cloud."""
+        """The named group or cloud; exactly one."""
         group, cloud = self.text("group"), self.text("cloud")
         if bool(group) == bool(cloud):
             raise InvalidArgumentError("say either a group or a cloud")

@@ -1,4 +1,4 @@
-"""The server's side: methods by name, for whoever may use the socket or has an allowed certificate."""
+"""Serves the admin methods to users of the socket and to clients with an allowed certificate."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ log = logging.getLogger("cloudgraft.admin")
 Method = Callable[[Mapping[str, object]], Awaitable[Mapping[str, object]]]
 Context = grpc.aio.ServicerContext[bytes, bytes]
 _LIMITS: Final = ListenerLimits(connections=64, streams=32, calls=100, message_bytes=LONGEST_REQUEST)
-# A server that lives takes such a change back. One that ends before it can will find it in the journal.
+# A running server reverts such a change. If it ends before that, the change is in the journal.
 _DOUBT: Final = (
     "; the change may have been written all the same: when the journal can be used again, see with `cloudgraft status` "
     "or `cloudgraft explain` whether it is in force, and repeat it or take it back"
@@ -40,9 +40,9 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 
 
 class AdminServer:
-    """Answers operators. A method gets a JSON object and gives one, or raises an error of the sdk.
+    """Answers operators. A method takes a JSON object and returns one, or raises an error of the sdk.
 
-    A method that was begun goes on when its caller gives up or goes away: what changes things is not torn apart.
+    A method that has begun continues when its caller gives up or disconnects, so that no change is left half done.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class AdminServer:
 
     @property
     def address(self) -> str:
-        """What a client calls: ``unix:`` and the path, or host and port."""
+        """The address for clients: ``unix:`` and the path, or host and port."""
         return f"unix:{self.path}" if self.path else self._listener.address
 
     async def start(self) -> None:
-        """Opens the socket or port; PreconditionError or UnavailableError when it cannot be had."""
+        """Opens the socket or port; raises PreconditionError or UnavailableError when that fails."""
         if self.path is not None:
             make_way(self.path)
         await self._listener.start()
@@ -129,11 +129,11 @@ class AdminServer:
     def _finished(self, task: asyncio.Task[Mapping[str, object]]) -> None:
         self._unfinished.discard(task)
         if not task.cancelled():
-            task.exception()  # looked at: when the caller is gone, nobody else does
+            task.exception()  # retrieved here, because the caller may be gone
 
 
 def _closed(access: Access) -> Access:
-    """The same, once it is known that not everybody can call it: on loopback too there are other users."""
+    """Rejects an access that anybody could use: there may be other users on loopback too. Else returns it."""
     if not has_port(access.listen):
         raise InvalidArgumentError("give the admin socket as a path, so that it can be kept from other users")
     if access.tls is None:

@@ -1,4 +1,4 @@
-"""The unix socket of the operator: where it is, and that a new one never takes the place of one that is in use."""
+"""Validates the path of the admin socket, and removes a stale socket but never one in use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CONNECT_SECONDS: Final = 2.0
 
 
 def check_path(path: Path) -> Path:
-    """The path in full; InvalidArgumentError when no socket can have it."""
+    """The absolute path; raises InvalidArgumentError when no socket can have it."""
     full = path.absolute()
     length = len(os.fsencode(full))
     if length > LONGEST_PATH:
@@ -32,14 +32,14 @@ def check_path(path: Path) -> Path:
 
 
 def grpc_address(path: Path) -> str:
-    """The path as gRPC takes it: it reads a URL, in which a percent sign or a space means something."""
+    """The path as a gRPC address, which is a URL: percent signs and spaces have to be escaped."""
     return f"unix:{quote(os.fsencode(path))}"
 
 
 def make_way(path: Path) -> None:
-    """Removes what a dead process has left at the path; PreconditionError when something else is there.
+    """Removes the socket of a dead process; raises PreconditionError for anything else at the path.
 
-    gRPC itself would remove a socket also when a living process listens on it.
+    gRPC itself would remove a socket even while another process listens on it.
     """
     try:
         found = path.lstat()
@@ -67,5 +67,5 @@ def _is_alive(path: Path) -> bool:
         except (ConnectionRefusedError, FileNotFoundError):
             return False
         except OSError:
-            return True  # a full queue, or not ours to ask: somebody may be there
+            return True  # a full queue, or no permission: a process may listen there
     return True

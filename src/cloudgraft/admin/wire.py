@@ -1,4 +1,4 @@
-"""What both sides agree on: names, limits, and JSON objects in both directions."""
+"""Defines the wire format of the admin service: names, limits, and JSON objects in both directions."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ LONGEST_REQUEST: Final = 4 * 1024 * 1024
 LONGEST_ANSWER: Final = 64 * 1024 * 1024
 
 _WHOLE: Final = 100  # values
-_SLICE: Final = 0.002  # seconds of work before others get their turn
+_SLICE: Final = 0.002  # seconds of work before the event loop gets control
 
 
 def path_of(method: str) -> str:
-    """Where a method is found on the wire."""
+    """The gRPC path of a method."""
     return f"/{SERVICE}/{method}"
 
 
 def decode(data: bytes) -> dict[str, object]:
-    """A JSON object; anything else is an InvalidArgumentError."""
+    """Reads a JSON object; raises InvalidArgumentError for anything else."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -37,9 +37,9 @@ def decode(data: bytes) -> dict[str, object]:
 
 
 async def encode_in_slices(value: Mapping[str, object]) -> bytes:
-    """The object as JSON, without keeping the event loop from other work while thousands of machines are written.
+    """The object as JSON, without blocking the event loop while thousands of machines are encoded.
 
-    TypeError or ValueError when it is no JSON. The value must not change meanwhile.
+    Raises TypeError or ValueError when it is not JSON. The value must not change meanwhile.
     """
     if not isinstance(value, Mapping):
         raise TypeError(f"a JSON object is wanted, not {type(value).__name__}")
@@ -54,7 +54,7 @@ async def encode_in_slices(value: Mapping[str, object]) -> bytes:
 
 
 def _parts(value: object) -> Iterator[str]:
-    """The pieces of a JSON text, each of which is made in no time: containers of a few plain values are left whole."""
+    """The pieces of a JSON text, each quick to make: containers of a few plain values stay whole."""
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
             raise TypeError("the keys of a JSON object are strings")

@@ -1,4 +1,4 @@
-"""Groups that operators declare while the engine runs, checked by the rules of the file and together with it."""
+"""Validates groups that operators declare at run time, by the rules of the file and together with it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger("cloudgraft.cli")
 
 
 class FileComposer:
-    """The file as it was last valid, and what it makes of further groups."""
+    """Combines the last valid file with declared groups."""
 
     def __init__(self, config: Config, link: ClusterLink, dock: DockLink | None) -> None:
         self.config = config
@@ -28,15 +28,15 @@ class FileComposer:
         self._dock = dock
 
     def file_ids(self) -> frozenset[str]:
-        """The ids of the groups that are in the file."""
+        """The ids of the groups in the file."""
         return frozenset(group.id for group in self.config.groups())
 
     async def checked(self, documents: Sequence[Mapping[str, object]]) -> tuple[DesiredState, Joining]:
-        """All that is configured, with these groups; ConfigError when they cannot be."""
+        """The whole configuration with these groups; raises ConfigError when they are not valid."""
         return await asyncio.to_thread(self._made, documents)
 
     async def compose(self, declared: Sequence[DeclaredGroup]) -> tuple[DesiredState, Joining]:
-        """All that is configured; a group that does not go together with the file is left out, visibly."""
+        """The whole configuration; omits and reports a group that conflicts with the file."""
         try:
             return await self.checked([group.document for group in declared])
         except ConfigError:
@@ -46,7 +46,7 @@ class FileComposer:
                     await self.checked([*good, group.document])
                     good.append(group.document)
                 except ConfigError as error:
-                    log.error(  # noqa: TRY400 - whose fault it is, no traceback tells
+                    log.error(  # noqa: TRY400 - a traceback would not help to find the mistake
                         "a group that an operator declared is not served: %s", error.message, extra={"group": group.id}
                     )
             return await self.checked(good)

@@ -36,7 +36,7 @@ __all__ = ["DockLink", "Looks"]
 
 log = logging.getLogger("cloudgraft.dock")
 
-_LOOK_EVERY: Final = 1.0  # seconds between two looks at who leads
+_LOOK_EVERY: Final = 1.0  # seconds between two checks whether this process leads
 _GRACE: Final = 10.0  # seconds for operations in flight when the dock closes
 _FIXED: Final[Mapping[str, Callable[[Dock], object]]] = {
     "dock.listen": lambda dock: dock.listen,
@@ -48,18 +48,18 @@ _FIXED: Final[Mapping[str, Callable[[Dock], object]]] = {
 
 
 class DockLink:
-    """The dock of one configuration. It is kept for as long as the process runs.
+    """The dock of one configuration. It lives as long as the process.
 
-    :attr:`hub` and :attr:`classes` are what a cloud with ``driver: dock`` is made with.
+    A cloud with ``driver: dock`` is built with :attr:`hub` and :attr:`classes`.
     """
 
     def __init__(
         self, config: Config, dock: Dock, *, for_engines: bool = False, metrics: ListenerMetrics | None = None
     ) -> None:
-        """Opens nothing yet. ``for_engines`` says that it is there for engines that run elsewhere; without it only
+        """Opens nothing yet. ``for_engines`` says that the dock serves engines that run elsewhere; without it only
         those of `dock.engines` may use its drivers.
 
-        Raises ConfigError with what is wrong with `dock`.
+        Raises ConfigError with every error of `dock`.
         """
         self._dock = dock
         try:
@@ -84,20 +84,20 @@ class DockLink:
             raise ConfigError([where.document.problem(where.path, error.message)]) from error
 
     def register(self, registry: CollectorRegistry) -> None:
-        """Shows the dock in ``/metrics``."""
+        """Adds the dock's metrics to ``/metrics``."""
         DockMetrics(self.hub, registry)
 
     def methods(self) -> dict[str, Method]:
-        """What operators may ask of it."""
+        """The dock's admin methods."""
         return dock_methods(self.hub.drivers)
 
     def replace(self, dock: Dock | None) -> None:
-        """Takes the drivers, engines and classes of a file that has changed; without a section, nobody may call."""
+        """Applies the drivers, engines and classes of a changed file; without a section, no client may call."""
         fixed = [key for key, value in _FIXED.items() if dock is not None and value(dock) != value(self._dock)]
         if fixed:
             log.warning("a change of these needs a restart: %s", ", ".join(fixed))
         if dock is None:
-            log.warning("the section dock is gone: nobody may dial in, and a restart closes the port")
+            log.warning("the section dock was removed: no driver may dial in; a restart closes the port")
             self.access.shut()
             return
         self.access.replace(rules_of(dock))
@@ -109,7 +109,7 @@ class DockLink:
     ) -> AsyncIterator[None]:
         """Serves drivers for as long as the block lasts.
 
-        With ``may_serve`` the port is open only while that is true: drivers then find the process that leads.
+        With ``may_serve`` the port is open only while that is true, so that drivers find the leader.
         """
         async with AsyncExitStack() as stack:
             if self._client is not None:
@@ -117,7 +117,7 @@ class DockLink:
             await stack.enter_async_context(self._feed.running())
             tasks = [asyncio.create_task(self.access.run(), name="tokens of drivers")]
             stack.push_async_callback(self._close)
-            stack.push_async_callback(_end, tasks)  # first: it must not open again what is being closed
+            stack.push_async_callback(_end, tasks)  # first: the tasks must not reopen the port while it closes
             if may_serve is None or may_serve():
                 await self._open()
             if may_serve is not None:
@@ -136,7 +136,7 @@ class DockLink:
         await self.listener.close(1.0)
 
     async def _follow(self, may_serve: Callable[[], bool], look_every: float) -> None:
-        """Opens the port when this process begins to lead, and cuts all drivers off when it leads no more."""
+        """Opens the port when this process begins to lead, and disconnects all drivers when it no longer leads."""
         while True:
             await asyncio.sleep(look_every)
             if may_serve() and not self.listener.is_open:
@@ -145,7 +145,7 @@ class DockLink:
                 except UnavailableError as error:  # it is tried again
                     log.warning("drivers cannot dial in: %s", error.message)
             elif not may_serve() and self.listener.is_open:
-                log.info("drivers are sent away: this process does not lead")
+                log.info("disconnecting all drivers: this process does not lead")
                 await self.listener.close(0)
 
 
@@ -162,7 +162,7 @@ def _tls(dock: Dock) -> DockTlsFiles | None:
 
 
 def _client(config: Config) -> KubeClient | None:
-    """A way to the cluster of its own: classes are read also where no machine joins."""
+    """The dock's own client of the cluster: classes are read even where no machine joins."""
     wanted = config.kubernetes
     if wanted is None:
         return None
@@ -173,22 +173,23 @@ def _client(config: Config) -> KubeClient | None:
         raise ConfigError([where.document.problem(where.path, error.message)]) from error
 
 
-# -- Has an engine look at a cloud when its driver has come, has gone, or has told something late ----------------------
+# -- driver events -----------------------------------------------------------------------------------------------------
+# Makes the engine list a cloud when its driver has connected, disconnected, or answered late.
 
 
-_AT_MOST_EVERY: Final = 1.0  # seconds between two looks for one driver, however often it comes and goes
+_AT_MOST_EVERY: Final = 1.0  # seconds between two lists for one driver, at least, however often it reconnects
 
 
 class Looks:
-    """A listener of a hub. Without it the engine would find out with its next list, which may be far off."""
+    """Listens to a hub. Without it the engine would notice only at its next list, which may be much later."""
 
     def __init__(self, engine: Engine, *, at_most_every: float = _AT_MOST_EVERY) -> None:
         self._engine = engine
         self._pause = at_most_every
-        self._resting: dict[Key, bool] = {}  # drivers looked for just now, and whether they have called again since
+        self._resting: dict[Key, bool] = {}  # drivers whose cloud was just listed, and whether another event came
 
     def __call__(self, key: Key) -> None:
-        """Something has happened to the driver of these machines."""
+        """Handles an event of the driver of these machines."""
         if key in self._resting:
             self._resting[key] = True
             return

@@ -1,4 +1,4 @@
-"""From the configuration to what the engine is asked to do: clouds, groups, guards."""
+"""Builds the engine's desired state from the configuration: clouds, groups, guards."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from cloudgraft.sdk.errors import CloudgraftError
 
 __all__ = ["desired_state", "plugin_spec"]
 
-_LOOKS: Final = 4  # calls that only look, beside all that change something: those may hang, and a list tells of them
+_LOOKS: Final = 4  # threads for read-only calls: calls that change something may hang, and a list must still work
 
 
 def desired_state(config: Config, dock: DockLink | None = None) -> DesiredState:
-    """What the file asks of the engine. Raises ConfigError with all that drivers find wrong with it.
+    """The desired state of a file. Raises ConfigError with all errors that drivers find in it.
 
-    ``dock`` is where the drivers of clouds with ``driver: dock`` dial in.
+    ``dock`` is the dock for clouds with ``driver: dock``.
     """
     problems: list[Problem] = []
     clouds: dict[str, CloudDeclaration] = {}
@@ -63,12 +63,14 @@ def desired_state(config: Config, dock: DockLink | None = None) -> DesiredState:
                 clouds[name] = _cloud(config, name, cls, dock, threads[name])
         except ConfigError as error:
             problems += error.problems
-    routing = Routing(config, classes, clouds)  # those that use other clouds, once these are known
+    routing = Routing(config, classes, clouds)  # drivers that use other clouds, after those are built
     problems += routing.problems
     for name, router in routing.routers.items():
         settings = _cloud_settings(config, name)
         if any(clouds[used].settings.observe_only for used in router.options.clouds):
-            settings = dataclasses.replace(settings, observe_only=True)  # what it makes would be made in that one
+            settings = dataclasses.replace(
+                settings, observe_only=True
+            )  # it would create its machines in the other cloud
         clouds[name] = CloudDeclaration(settings=settings, make=router.make, fingerprint=router.fingerprint)
     groups: list[GroupDeclaration] = []
     for group in config.groups():
@@ -88,7 +90,7 @@ def desired_state(config: Config, dock: DockLink | None = None) -> DesiredState:
 
 
 def _driver_class(config: Config, name: str, cloud: EntryPointCloud | PluginCloud) -> type | None:
-    """The class of a cloud's driver; of a plugin nothing is known before it runs."""
+    """The class of a cloud's driver; None for a plugin, which is unknown before it runs."""
     if isinstance(cloud, PluginCloud):
         return None
     try:
@@ -99,16 +101,16 @@ def _driver_class(config: Config, name: str, cloud: EntryPointCloud | PluginClou
 
 
 def _threads(config: Config, classes: Mapping[str, type | None]) -> Counter[str]:
-    """How many calls of each cloud may be under way at once: its own, and those of every router that uses it.
+    """The number of concurrent calls of each cloud: its own, and those of every router that uses it.
 
-    With fewer, the creates of one would hold up the lists of the other, and the cloud would count as down.
+    With fewer threads, the creates of one would block the lists of the other, and the cloud would count as down.
     """
     threads = Counter({name: config.clouds[name].engine.max_calls + _LOOKS for name in classes})
     for name, cls in classes.items():
         cloud = config.clouds[name]
         if not is_router(cls) or not isinstance(cloud, EntryPointCloud):
             continue
-        with contextlib.suppress(ConfigError):  # what is wrong with it is told when it is made
+        with contextlib.suppress(ConfigError):  # errors are reported when the driver is made
             options: RouterOptions = parse_options(cls.Options, cloud.options, config.where("clouds", name))
             threads.update(dict.fromkeys(options.clouds, threads[name]))
     return threads
@@ -129,7 +131,7 @@ def _refused(where: Where, error: CloudgraftError) -> ConfigError:
 
 
 def plugin_spec(name: str, process: PluginProcess) -> tuple[PluginSpec, Timing]:
-    """How a plugin is started, be it a driver or a provider."""
+    """How to start a plugin, for a driver or a provider."""
     spec = PluginSpec(
         name=name,
         command=process.command,
@@ -163,7 +165,7 @@ def _installed(
     if issubclass(cls, DockDriver):
         given = (*given, *_docked(config, name, given[0], dock))
     try:
-        _made(cls, given, threads)  # a mistake that only the driver can see is told now, with its place
+        _made(cls, given, threads)  # reports mistakes that only the driver can find, with their place
     except CloudgraftError as error:
         raise _refused(where, error) from error
     return lambda: _made(cls, given, threads)
@@ -185,7 +187,7 @@ def _made(cls: type[Driver | BlockingDriver], options: tuple[object, ...], threa
 
 
 def _placed(options: Any, config: Config, name: str) -> Any:
-    """What a driver leaves to us: its state is kept beside the journal, its programs are run beside the file."""
+    """Fills in a driver's paths: its state file is beside the journal, its working directory is that of the file."""
     if not dataclasses.is_dataclass(options):
         return options
     base = config.where().base_dir
@@ -230,7 +232,7 @@ def _limits(guards: Guards) -> GuardLimits:
 
 
 def _knows_no_price(cls: type | None) -> bool:
-    """Whether a driver cannot tell prices, by its class; of a plugin that is only known when it was asked."""
+    """Whether a driver's class has no prices; unknown for a plugin before it was called."""
     return getattr(cls, "prices", None) in (Driver.prices, BlockingDriver.prices)
 
 
@@ -238,7 +240,7 @@ def _group(config: Config, group: Group, cls: type | None) -> GroupDeclaration:
     schema = getattr(cls, "MachineSettings", None)
     machine = machine_settings(schema, group, config.where("nodeGroups", group.index))
     for key, value in (("labels", dict(group.template.labels)), ("taints", _taints(group.template))):
-        if value and key in given_to_nodes(cls):  # such a driver makes nodes what the template promises (R69)
+        if value and key in given_to_nodes(cls):  # such a driver sets the template's labels and taints on nodes (R69)
             machine.setdefault(key, value)
     return GroupDeclaration(
         id=group.id,

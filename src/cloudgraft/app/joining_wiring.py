@@ -1,4 +1,4 @@
-"""From the configuration to what makes machines nodes: the way to the cluster, its nodes, and user data."""
+"""Builds from the configuration what machines need to join: the client of the cluster, its nodes, user data."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = ["ClusterLink"]
 
 
 class ClusterLink:
-    """The way to the cluster of one configuration. It is kept for as long as the process runs."""
+    """The connection to the cluster of one configuration. It lives as long as the process."""
 
     def __init__(self, config: Config) -> None:
-        """Makes no call yet. Raises ConfigError with what is wrong with `kubernetes` and `join`."""
+        """Makes no call yet. Raises ConfigError with every error of `kubernetes` and `join`."""
         self._client = _client(config)
         self.cluster: Cluster | None = None
         self._tokens: Tokens | None = None
@@ -36,7 +36,7 @@ class ClusterLink:
         self.joining = self.joining_for(config)
 
     def joining_for(self, config: Config) -> Joining:
-        """What machines join, and what they are told, as a file says that may be newer than the one of the start."""
+        """The cluster and the user data of a configuration, which may be newer than that of the start."""
         return Joining(cluster=self.cluster, user_data=self._user_data(config))
 
     @asynccontextmanager
@@ -56,7 +56,7 @@ class ClusterLink:
         joins = config.joins()
         if not joins:
             return None
-        # Here and not above: Jinja2 takes its time, and most servers never need it.
+        # Imported here: Jinja2 loads slowly, and most servers never need it.
         from cloudgraft.joining.template import TemplateError  # noqa: PLC0415
         from cloudgraft.joining.user_data import UserDataMaker  # noqa: PLC0415
 

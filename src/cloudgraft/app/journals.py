@@ -1,4 +1,4 @@
-"""From the configuration, or from a command line, to the journal."""
+"""Builds the journal from the configuration or from a command line."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["database_at", "database_from", "journal_from", "postgres_address"]
 
 
 def journal_from(config: Config) -> tuple[SqlJournal, Lease | None]:
-    """The journal that a file asks for, and the lease by which its replicas agree on a leader; neither is open yet.
+    """The journal of a configuration, and the lease with which its replicas elect a leader; neither is open yet.
 
-    A SQLite file needs no lease: whoever has it open keeps the others out. The journal closes the lease with itself.
+    A SQLite file needs no lease: the process that has it open locks the others out. The journal closes the lease.
     """
     database = config.store.postgresql
     if database is None:
@@ -35,7 +35,7 @@ def journal_from(config: Config) -> tuple[SqlJournal, Lease | None]:
 
 
 def database_from(config: Config) -> Database:
-    """The database of that journal, for commands that look after it while no server does."""
+    """The database of that journal, for maintenance commands while no server runs."""
     database = config.store.postgresql
     if database is None:
         return SqliteDatabase(_path(config))
@@ -43,7 +43,7 @@ def database_from(config: Config) -> Database:
 
 
 def database_at(place: str) -> Database:
-    """The database at a path or at a PostgreSQL's URL."""
+    """The database at a path or at a PostgreSQL URL."""
     if is_url(place):
         return PostgresDatabase(PostgresAddress.parse(place), patient=True)
     return SqliteDatabase(Path(place))
@@ -51,12 +51,12 @@ def database_at(place: str) -> Database:
 
 def _path(config: Config) -> Path:
     if config.store.path is None:
-        raise PreconditionError("the configuration says nowhere where the journal is: set store.path")
+        raise PreconditionError("the configuration does not say where the journal is: set store.path")
     return config.store.path
 
 
 def postgres_address(database: Postgresql) -> PostgresAddress:
-    """Where a PostgreSQL of a file is, and who logs in there."""
+    """The address and user of a configured PostgreSQL."""
     return PostgresAddress(
         host=database.host,
         port=database.port,
@@ -64,6 +64,6 @@ def postgres_address(database: Postgresql) -> PostgresAddress:
         user=database.user,
         password_file=database.password_file,
         sslmode=database.sslmode,
-        # libpq does not look at the system's authorities unless it is told to.
+        # libpq uses the system's CAs only on request.
         sslrootcert=str(database.ca) if database.ca else "system" if database.sslmode == "verify-full" else "",
     )

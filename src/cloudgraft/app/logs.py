@@ -18,16 +18,16 @@ __all__ = ["LONGEST_VALUE", "LogFlood", "cut_values"]
 
 
 # -- log limits --------------------------------------------------------------------------------------------------------
-# Limits what drivers and libraries write into the log: one that floods must not fill the disk or bury other lines.
+# Limits the log lines of drivers and libraries: a flood must not fill the disk or bury other lines.
 #
-# Each logger has a rate of its own. Lines above it are dropped and counted, and a line says how many. Our own loggers
-# have no limit, except those that pass on what drivers say; plugins have one where their output is read.
+# Each logger has its own rate. Lines above it are dropped and counted, and a line says how many. Our own loggers have
+# no limit, except those that pass on driver output; plugins have one where their output is read.
 
 
 LONGEST_VALUE: Final = 16 * 1024  # characters of a message, a traceback, or anything else in a line
 _OURS: Final = "cloudgraft"
 _DRIVERS: Final = ("cloudgraft.drivers", "cloudgraft.liqo", "cloudgraft.drivers.router")
-_MOST_LOGGERS: Final = 256  # with a rate of their own; all others share one
+_MOST_LOGGERS: Final = 256  # with their own rate; all others share one
 _REST: Final = "other loggers"
 _REPORT_EVERY: Final = 10.0  # seconds
 
@@ -41,7 +41,7 @@ class LogFlood(logging.Filter):
         super().__init__()
         self._report_every = report_every
         self._limits: dict[str, LogLimit] = {}
-        self._reports: set[str] = set()  # loggers of which one is due
+        self._reports: set[str] = set()  # loggers with a pending report
         self._lock = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -76,12 +76,12 @@ def _is_limited(name: str) -> bool:
 
 
 def cut_values(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Cuts what is too long for a line, such as an exception that quotes an answer of a cloud."""
+    """Truncates values that are too long for a line, such as an exception that quotes a cloud's response."""
     return {key: _cut(value) if isinstance(value, str) else value for key, value in event.items()}
 
 
 def _cut(text: str) -> str:
-    """Without secrets before it is cut: half of one is not known as such."""
+    """Removes secrets first: half of a secret would not be recognized."""
     return f"{redacted(text)[:LONGEST_VALUE]} […]" if len(text) > LONGEST_VALUE else text
 
 
@@ -89,9 +89,9 @@ FORMATS = ("console", "json")
 
 
 def _levels(verbosity: int) -> Mapping[str, int]:
-    """By logger, the level of Python's logging for a -v level.
+    """Python's log level by logger, for a -v level.
 
-    At 4, calls that Python answers are logged too. At 5 all calls are, and for that none is answered without Python.
+    At 4, calls that Python answers are logged too. At 5 all calls are, so the native transport answers none by itself.
     """
     if verbosity < 2:
         level = logging.CRITICAL if verbosity <= 0 else logging.WARNING
@@ -103,7 +103,7 @@ def _levels(verbosity: int) -> Mapping[str, int]:
 
 
 def configure(verbosity: int, log_format: str, stream: TextIO | None = None) -> None:
-    """Sends the log to standard error, or to the stream given."""
+    """Sends the log to standard error, or to the given stream."""
     stream = stream or sys.stderr
     shared: list[Any] = [
         structlog.stdlib.add_log_level,
@@ -127,7 +127,7 @@ def configure(verbosity: int, log_format: str, stream: TextIO | None = None) -> 
     handler = logging.StreamHandler(stream)
     handler.addFilter(LogFlood())
     handler.setFormatter(_WithoutSecrets(foreign_pre_chain=shared, processors=final))
-    logging.captureWarnings(capture=True)  # else a library's would stand beside the log, with whatever secrets it has
+    logging.captureWarnings(capture=True)  # else warnings of libraries would bypass the log, and its removal of secrets
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING if verbosity > 0 else logging.CRITICAL)
@@ -136,14 +136,14 @@ def configure(verbosity: int, log_format: str, stream: TextIO | None = None) -> 
 
 
 class _WithoutSecrets(structlog.stdlib.ProcessorFormatter):
-    """Tracebacks too: a library's exception may hold whatever it has sent."""
+    """Removes secrets, from tracebacks too: a library's exception may contain what it has sent."""
 
     def format(self, record: logging.LogRecord) -> str:
         return redacted(super().format(record))
 
 
 def _printable(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Escapes what a client or a cloud may have put into a name: a terminal must not obey it."""
+    """Escapes control characters that a client or a cloud put into a name: a terminal must not interpret them."""
     return {key: _escaped(value) if isinstance(value, str) else value for key, value in event.items()}
 
 

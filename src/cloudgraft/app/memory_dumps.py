@@ -18,7 +18,7 @@ _PR_SET_DUMPABLE: Final = 4
 
 
 def forbid_memory_dumps() -> None:
-    """From now on, for this process. Where the system cannot do it, nothing happens."""
+    """Makes this process not dumpable. Does nothing where the system has no such feature."""
     with contextlib.suppress(OSError, ValueError):
         # The hard limit stays: a plugin may raise it again for itself.
         resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))

@@ -1,4 +1,4 @@
-"""From the configuration to the front of a node manager."""
+"""Builds the provider of a node manager from the configuration."""
 
 from __future__ import annotations
 

@@ -26,17 +26,17 @@ __all__ = ["Reloader", "Signature", "signature", "watching"]
 
 
 # -- watched file ------------------------------------------------------------------------------------------------------
-# A configuration file that is looked at while a server runs: what is done on SIGHUP, and when the file changes.
+# Reloads a configuration file on SIGHUP, and when the file changes.
 
 
-_EVERY = 2.0  # seconds between two looks at the file
+_EVERY = 2.0  # seconds between two checks of the file
 Signature = tuple[int, ...]
 
 
 def signature(path: Path) -> Signature:
-    """Differs when the file was changed or exchanged; a mounted ConfigMap is exchanged by its link."""
+    """A value that changes when the file was changed or replaced; a mounted ConfigMap is replaced by its link."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - follows links, and all at once
+        found = os.stat(path)  # noqa: PTH116 - follows links, in one call
     except OSError:
         return ()
     return (found.st_mtime_ns, found.st_size, found.st_ino)
@@ -44,7 +44,7 @@ def signature(path: Path) -> Signature:
 
 @contextlib.asynccontextmanager
 async def watching(path: Path, reload: Callable[[], Awaitable[None]], *, seen: Signature) -> AsyncIterator[None]:
-    """Calls ``reload`` for as long as the block lasts; ``seen`` is how the file was when it was read before."""
+    """Calls ``reload`` on changes while the block lasts; ``seen`` is the file's signature when it was last read."""
     loop, told = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGHUP, told.set)
     task = asyncio.create_task(_watch(path, reload, seen, told), name="configuration")
@@ -103,10 +103,10 @@ class Reloader:
         dock: DockLink | None = None,
         then: Callable[[Config], None] | None = None,
     ) -> None:
-        """``load`` reads the file again, with what was said on the command line; ``seen`` is how it was when it was
-        read for the first time; ``then`` hears of a file that is valid.
+        """``load`` reads the file again, with the options of the command line. ``seen`` is its signature when it was
+        first read. ``then`` is called with each valid configuration.
         """
-        self.problem = ""  # what is wrong with the file as it is now
+        self.problem = ""  # the error of the current file
         self._path = path
         self._config = config
         self._engine = engine
@@ -121,7 +121,7 @@ class Reloader:
         return watching(self._path, self.reload, seen=self._seen)
 
     async def reload(self) -> None:
-        """Reads the file and hands it to the engine, or says why not."""
+        """Reads the file and passes it to the engine, or reports why it cannot."""
         composer = self._engine.composer
         async with composer.turn if composer is not None else nullcontext():
             await self._reload()
@@ -149,8 +149,8 @@ class Reloader:
         log.info("the configuration was read again; it is applied at the next Refresh")
 
     def _composed(self, config: Config) -> tuple[DesiredState, Joining]:
-        """With the groups that operators declared: a file that does not go together with them is refused. Those that
-        the file has had since the start are in the journal for nothing.
+        """Combines the file with the groups that operators declared, and refuses a file that conflicts with them.
+        Declared groups that the former file already had are ignored: the file takes precedence.
         """
         composer = self._engine.composer
         own = composer.file_ids() if isinstance(composer, FileComposer) else frozenset()
@@ -167,6 +167,6 @@ class Reloader:
         event = happened("refused_config", self._engine.clock.now(), message)
         try:
             self._engine.check_leader()
-            await self._engine.writer.write(lambda: Change(events=(event,)))  # and that is logged
+            await self._engine.writer.write(lambda: Change(events=(event,)))  # the writer logs the event
         except CloudgraftError:  # a follower may not write
-            log.error(message)  # noqa: TRY400 - whose fault it is, no traceback tells
+            log.error(message)  # noqa: TRY400 - a traceback would not help to find the mistake

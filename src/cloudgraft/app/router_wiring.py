@@ -1,4 +1,4 @@
-"""From the configuration to routers: drivers that use other clouds of the same file."""
+"""Builds routers from the configuration: drivers that use other clouds of the same file."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def is_router(cls: type | None) -> TypeGuard[type[RouterDriver]]:
 
 
 def given_to_nodes(cls: type | None) -> frozenset[str]:
-    """What of a group's template a driver puts on its nodes itself: both of these settings, or none.
+    """The template keys that a driver sets on its nodes itself: labels and taints, or none.
 
-    A driver whose machines have `labels` and no `taints` means labels of the machine in its cloud.
+    For a driver whose machine settings have `labels` and no `taints`, these are labels of the machine in its cloud.
     """
     schema = getattr(cls, "MachineSettings", None)
     return _OF_NODES if schema and keys_of(schema).keys() >= _OF_NODES else frozenset()
@@ -52,10 +52,10 @@ class _Router:
 
 
 class Routing:
-    """The routers of one configuration. Clouds that they use get one driver for all of their users."""
+    """The routers of one configuration. All routers that use a cloud share its driver."""
 
     def __init__(self, config: Config, classes: Mapping[str, type | None], clouds: dict[str, CloudDeclaration]) -> None:
-        """``clouds`` are those without the routers; what a router uses is replaced there by what it shares."""
+        """``clouds`` are those without the routers; each cloud that a router uses is replaced by its shared form."""
         self.routers: dict[str, _Router] = {}
         self.problems: list[Problem] = []
         self._config = config
@@ -68,7 +68,7 @@ class Routing:
             self._add(name, named[name], one)
 
     def check(self, group: Group) -> None:
-        """Refuses a group whose shape its router does not have, or whose template its clouds contradict."""
+        """Rejects a group whose shape its router does not have, or whose template its clouds contradict."""
         router = self.routers.get(group.cloud)
         if router is None:
             return
@@ -129,7 +129,7 @@ class Routing:
                 yield where.document.problem(path, message, did_you_mean(backend.cloud, known) or there)
 
     def _unguarded(self, name: str, options: RouterOptions, where: Where) -> Iterator[Problem]:
-        """Law 10: a guard of one cloud does not count what routers make there, so that they need one too."""
+        """Law 10: a cloud's guard does not count machines that routers create there, so routers need a guard too."""
         limits = (self._config.clouds[name].engine.guards, self._config.guards)
         for cloud in options.clouds:
             own = self._config.clouds[cloud].engine.guards if cloud in self._config.clouds else None
@@ -141,7 +141,7 @@ class Routing:
                     yield where.document.problem((*where.path, "engine"), message, hint)
 
     def _impatient(self, name: str, options: RouterOptions, where: Where) -> Iterator[Problem]:
-        """Law 6: else one cloud that hangs would take the lists of all with it."""
+        """Law 6: without a shorter timeout, one cloud that hangs would make the lists of all fail."""
         limit = self._config.clouds[name].engine.list_timeout
         if options.list_timeout >= limit:
             message = f"must be less than engine.listTimeout of this cloud, which is {limit.total_seconds():g}s"
@@ -153,12 +153,12 @@ class Routing:
             declared = self._clouds[name]
             key = (str(base.base_dir), base.document.name, name, repr(declared.fingerprint))
             make = share(key, declared.make).handle
-            # A cloud that was not shared before gets another driver: two would be too many.
+            # A cloud that becomes shared gets a new driver, so that there are not two.
             self._clouds[name] = dataclasses.replace(declared, make=make, fingerprint=("shared", declared.fingerprint))
 
     def _add(self, name: str, cls: type[RouterDriver], options: RouterOptions) -> None:
         if any(cloud not in self._clouds for cloud in options.clouds):
-            return  # what is wrong with that cloud is told already
+            return  # the error of that cloud is reported already
         used = {cloud: Cloud(make=self._clouds[cloud].make, takes=self._takes(cloud)) for cloud in options.clouds}
         try:
             cls(options, used)
@@ -173,7 +173,7 @@ class Routing:
 
 
 def _contradictions(group: Group, backend: BackendOptions, takes: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Labels and taints that a cloud's own section gives to nodes, and the template does not promise so."""
+    """Labels and taints that a cloud's own section sets on nodes, and that differ from the template."""
     template: dict[str, Any] = {
         "labels": dict(group.template.labels),
         "taints": {(taint.key, taint.effect): taint.value for taint in group.template.taints},

@@ -1,4 +1,4 @@
-"""A dock in a process without an engine: its port, the socket of operators, and the watch over its file."""
+"""Runs a dock in a process without an engine: its port, its admin socket, and the reload of its file."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ log = logging.getLogger("cloudgraft.dock")
 
 
 class DockAlone:
-    """What :class:`DockLink` needs context it where no engine brings it along."""
+    """Runs a :class:`DockLink` where there is no engine."""
 
     def __init__(
         self, path: Path, config: Config, link: DockLink, load: Callable[[], Config], *, seen: Signature
     ) -> None:
-        """``load`` reads the file again; ``seen`` is how it was when it was read for the first time.
+        """``load`` reads the file again; ``seen`` is its signature when it was first read.
 
-        Raises ConfigError when operators could not reach it.
+        Raises ConfigError for an admin address that cannot be used.
         """
         self._path = path
         self._place = admin_place(config)
@@ -48,7 +48,7 @@ class DockAlone:
             yield
 
     async def _reload(self) -> None:
-        """Takes in who may call, and machine classes. What is not valid leaves everything as it was."""
+        """Applies allowed clients and machine classes. An invalid file changes nothing."""
         try:
             config = await asyncio.to_thread(self._load)
         except CloudgraftError as error:

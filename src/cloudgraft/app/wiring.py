@@ -1,4 +1,4 @@
-"""From the configuration to objects: which provider stands behind which entry of the file."""
+"""Builds the providers of a configuration, and the server around them."""
 
 from __future__ import annotations
 
@@ -54,29 +54,29 @@ ENGINE = "engine"  # the engine's name among the providers
 
 @runtime_checkable
 class Remote(Protocol):
-    """A provider that answers from what it was last told by somebody else."""
+    """A provider that answers from a copy of remote state."""
 
     @property
     def age(self) -> float:
-        """Seconds since it was told; infinite before the first time."""
+        """Seconds since the last update; infinite before the first."""
 
     @property
     def trouble(self) -> str:
-        """Why it cannot be told now; empty when it can."""
+        """Why it cannot be updated now; empty when it can."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """All providers of the file as one."""
+    """All providers of the file, merged into one."""
 
     provider: Provider
     members: Mapping[str, Provider]
     engine: Engine | None = None
-    link: ClusterLink | None = None  # the engine's way to the cluster
-    dock: DockLink | None = None  # where drivers dial in: the engine's, or those of engines elsewhere
+    link: ClusterLink | None = None  # the engine's connection to the cluster
+    dock: DockLink | None = None  # the port for drivers of this engine, or of engines elsewhere
 
     def trouble(self) -> str:
-        """Why not to send calls here: the engine must not answer, or no provider has ever answered. Else empty."""
+        """Why callers should not use this process: the engine may not answer, or no provider ever has. Else empty."""
         if self.engine is not None:
             return self.engine.trouble()
         reasons = [
@@ -88,13 +88,13 @@ class Assembly:
 
 
 def assemble(config: Config, metrics: ServiceMetrics) -> Assembly:
-    """Makes the providers. Raises ConfigError with what is wrong with the options of all of them."""
+    """Builds the providers. Raises ConfigError with the errors of all their options."""
     members: dict[str, Provider] = {}
     problems: list[Problem] = []
     engine = link = dock = None
     has_engine = bool(config.clouds or config.node_groups)
     try:
-        # Where there is no engine, it can only be there for those that run elsewhere.
+        # Without an engine, the dock can only serve engines elsewhere.
         dock = _dock(config, metrics, for_engines=not has_engine)
     except ConfigError as error:
         problems += error.problems
@@ -118,9 +118,7 @@ def assemble(config: Config, metrics: ServiceMetrics) -> Assembly:
         raise ConfigError(problems)
     if not members:
         hint = "add clouds and nodeGroups; `cloudgraft dock` serves a dock alone"
-        raise ConfigError(
-            [config.where().document.problem((), "has nothing that the autoscaler could be served", hint)]
-        )
+        raise ConfigError([config.where().document.problem((), "has nothing to serve to the autoscaler", hint)])
     only = next(iter(members.values()))
     provider = MergedProvider(members, required=[ENGINE]) if len(members) > 1 else only
     return Assembly(provider, members, engine, link, dock)
@@ -133,7 +131,7 @@ def _dock(config: Config, metrics: ServiceMetrics, *, for_engines: bool) -> Dock
 
 
 def _unusable(config: Config) -> Iterator[Problem]:
-    """What is wrong with the parts beside the engine, which is better told before the start."""
+    """Errors of the parts beside the engine, which are better reported before the start."""
     for part in (admin_place, make_webhook):
         try:
             part(config)
@@ -152,7 +150,7 @@ def make_engine(config: Config, link: ClusterLink | None = None, dock: DockLink 
 
 
 def serve_options(config: Config) -> ServeOptions:
-    """How the file wants it to be served."""
+    """The server options of a configuration."""
     server, tls = config.server, config.server.tls
     return ServeOptions(
         listen=server.listen,
@@ -248,7 +246,7 @@ def _watch(name: str, provider: Remote, metrics: ServiceMetrics) -> None:
 
 
 def make_webhook(config: Config) -> Webhook | None:
-    """Who else is told of events, when somebody is."""
+    """The webhook for events, if one is configured."""
     wanted = config.engine.webhook
     if wanted is None:
         return None
@@ -263,7 +261,7 @@ def make_webhook(config: Config) -> Webhook | None:
 
 
 def _check_kinds(config: Config, kinds: Sequence[str]) -> None:
-    """A kind that is misspelt would never be sent, and nobody would know."""
+    """Rejects unknown kinds: events of a misspelt kind would silently never be sent."""
     for index, kind in enumerate(kinds):
         if kind not in KINDS:
             hint = did_you_mean(kind, list(KINDS)) or f"there is: {', '.join(KINDS)}"
@@ -272,7 +270,7 @@ def _check_kinds(config: Config, kinds: Sequence[str]) -> None:
 
 
 def admin_place(config: Config) -> Access | Path:
-    """Where operators reach the server."""
+    """The address of the admin service."""
     address, tls = config.admin_address(), config.admin.tls
     if address.startswith("unix:"):
         try:
