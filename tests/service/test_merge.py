@@ -131,7 +131,7 @@ async def test_trouble_is_told_once_and_its_end_too(caplog: pytest.LogCaptureFix
             await merged.node_groups()
         await merged.refresh()
     assert [record.getMessage() for record in caplog.records] == [
-        "a provider fails; the others go on",
+        "a provider fails; the others continue",
         "a provider answers again",
     ]
 

@@ -68,9 +68,7 @@ def desired_state(config: Config, dock: DockLink | None = None) -> DesiredState:
     for name, router in routing.routers.items():
         settings = _cloud_settings(config, name)
         if any(clouds[used].settings.observe_only for used in router.options.clouds):
-            settings = dataclasses.replace(
-                settings, observe_only=True
-            )  # it would create its machines in the other cloud
+            settings = dataclasses.replace(settings, observe_only=True)  # it would create machines in an observed one
         clouds[name] = CloudDeclaration(settings=settings, make=router.make, fingerprint=router.fingerprint)
     groups: list[GroupDeclaration] = []
     for group in config.groups():

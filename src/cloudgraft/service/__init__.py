@@ -1,4 +1,4 @@
-"""The autoscaler's 15 calls as plain methods over a provider: no transport, no cloud."""
+"""Serves the autoscaler's 15 calls over a provider: no transport, no cloud."""
 
 from cloudgraft.service.cloud_provider import Call, CloudProviderService
 

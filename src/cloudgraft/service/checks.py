@@ -1,7 +1,7 @@
-"""What is let in and what is let out: checks of a client's input and of a provider's answers.
+"""Validates clients' requests and providers' answers. Pure.
 
-A client's mistake is an InvalidArgumentError; a provider's nonsense is an InternalError that names it, since the
-autoscaler would crash on it or silently act on it. All of these are pure.
+A client's mistake is an InvalidArgumentError. An invalid answer of a provider is an InternalError that names it, since
+the autoscaler would crash on it or silently act on it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ INT32_MAX = 2**31 - 1
 _LONGEST_ID = 1024
 _LONGEST_SHOWN = 80
 
-# What every template must hold, or the scheduler will never place a pod on it (R68).
+# Resources that every template must have, or the scheduler will never place a pod on it (R68).
 NEEDED_RESOURCES = ("cpu", "memory", "pods")
 
 
@@ -32,7 +32,7 @@ NEEDED_RESOURCES = ("cpu", "memory", "pods")
 
 
 def check_group_id(group: str) -> None:
-    """Refuses an id that no group can have."""
+    """Rejects an id that no group can have."""
     if not group:
         raise InvalidArgumentError("the node group id is empty")
     if len(group) > _LONGEST_ID:
@@ -42,19 +42,19 @@ def check_group_id(group: str) -> None:
 
 
 def check_increase(delta: int) -> None:
-    """R43: only a positive delta is an increase."""
+    """R43: rejects a delta that is not positive."""
     if delta <= 0:
         raise InvalidArgumentError(f"delta must be positive to increase a group's size, not {delta}")
 
 
 def check_decrease(delta: int) -> None:
-    """R59: only a negative delta is a decrease."""
+    """R59: rejects a delta that is not negative."""
     if delta >= 0:
         raise InvalidArgumentError(f"delta must be negative to decrease a group's target, not {delta}")
 
 
 def check_within_max(group: NodeGroup, target: int, delta: int) -> None:
-    """R43: an increase beyond the maximum is refused before anything is done."""
+    """R43: rejects an increase beyond the maximum before anything is done."""
     if target + delta > group.max_size:
         raise InvalidArgumentError(
             f"node group {shown(group.id)} has a target of {target} and a maximum of {group.max_size}: "
@@ -63,7 +63,7 @@ def check_within_max(group: NodeGroup, target: int, delta: int) -> None:
 
 
 def check_node(node: NodeRef) -> None:
-    """Refuses a node that has neither a name nor a provider id: nothing could ever match it."""
+    """Rejects a node that has neither a name nor a provider id: nothing could ever match it."""
     if not node.name and not node.provider_id:
         raise InvalidArgumentError("the node has neither a name nor a provider id")
     if len(node.name) > _LONGEST_ID or len(node.provider_id) > _LONGEST_ID:
@@ -71,7 +71,7 @@ def check_node(node: NodeRef) -> None:
 
 
 def check_nodes(nodes: Sequence[NodeRef]) -> None:
-    """Refuses a deletion of nothing, and of nodes that cannot be told apart from others."""
+    """Rejects an empty deletion, and nodes that cannot be identified."""
     if not nodes:
         raise InvalidArgumentError("no nodes to delete were given")
     for node in nodes:
@@ -79,21 +79,21 @@ def check_nodes(nodes: Sequence[NodeRef]) -> None:
 
 
 def check_period(start: datetime, end: datetime) -> None:
-    """Refuses a period that ends before it begins."""
+    """Rejects a period that ends before it begins."""
     if end < start:
         raise InvalidArgumentError(f"the period ends ({end.isoformat()}) before it begins ({start.isoformat()})")
 
 
 def shown(text: str) -> str:
-    """The text as it may stand in a message: quoted, escaped, not too long."""
+    """The text for a message: quoted, escaped, truncated."""
     return repr(text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…")
 
 
-# -- a provider's answers ----------------------------------------------------------------------------------------------
+# -- answers -----------------------------------------------------------------------------------------------------------
 
 
 def check_groups_answer(groups: object) -> Sequence[NodeGroup]:
-    """R10, R11: ids that are there and unique, and sizes in order."""
+    """R10, R11: ids must be present and unique, and sizes in order."""
     if not isinstance(groups, Sequence):
         raise _nonsense("node_groups()", f"{type(groups).__name__} instead of a sequence of NodeGroup")
     seen = set()
@@ -106,7 +106,7 @@ def check_groups_answer(groups: object) -> Sequence[NodeGroup]:
 
 
 def usable_groups(groups: object) -> tuple[list[NodeGroup], list[str]]:
-    """The groups of an answer that make sense, and what is wrong with the others: one bad group is not all bad."""
+    """The valid groups of an answer, and the errors of the others: one invalid group must not affect the rest."""
     if not isinstance(groups, Sequence):
         raise _nonsense("node_groups()", f"{type(groups).__name__} instead of a sequence of NodeGroup")
     usable: dict[str, NodeGroup] = {}
@@ -124,7 +124,7 @@ def usable_groups(groups: object) -> tuple[list[NodeGroup], list[str]]:
 
 
 def check_group_answer(group: object, method: str) -> None:
-    """One group is what a group must be."""
+    """Validates one group."""
     if not isinstance(group, NodeGroup):
         raise _nonsense(method, f"{type(group).__name__} instead of a NodeGroup")
     try:
@@ -141,15 +141,15 @@ def check_group_answer(group: object, method: str) -> None:
 
 
 def check_target_answer(target: object, group: str) -> int:
-    """A target is a whole number that fits the wire."""
+    """A target must be a whole number that fits the wire."""
     if not _is_int32(target):
         raise _nonsense("target_size()", f"{target!r} for group {shown(group)}, not a whole number from 0 on")
-    assert isinstance(target, int)  # noqa: S101 - what _is_int32 just found
+    assert isinstance(target, int)  # noqa: S101 - _is_int32 has checked it
     return target
 
 
 def check_instances_answer(instances: object, group: str) -> Sequence[Instance]:
-    """R31, R34: ids that are there and unique, and errors that have a code."""
+    """R31, R34: ids must be present and unique, and errors must have a code."""
     if not isinstance(instances, Sequence):
         raise _nonsense("instances()", f"{type(instances).__name__} instead of a sequence of Instance")
     seen = set()
@@ -176,12 +176,12 @@ def check_template_answer(template: object, group: str) -> NodeTemplate:
 
 
 def missing_resources(template: NodeTemplate) -> list[str]:
-    """R68: what a template lacks for a pod to fit on it."""
+    """R68: the resources that a template lacks for a pod to fit on it."""
     return [name for name in NEEDED_RESOURCES if name not in template.allocatable]
 
 
 def check_options_answer(options: object, group: str) -> AutoscalingOptions | None:
-    """Options are options, and no duration is negative."""
+    """Options must be AutoscalingOptions without a negative duration."""
     if options is None:
         return None
     if not isinstance(options, AutoscalingOptions):
@@ -198,21 +198,21 @@ def check_options_answer(options: object, group: str) -> AutoscalingOptions | No
 
 
 def check_price_answer(price: object, method: str) -> float:
-    """A price is a number from zero on."""
+    """A price must be a number from zero on."""
     if isinstance(price, bool) or not isinstance(price, int | float) or not math.isfinite(price) or price < 0:
         raise _nonsense(method, f"{price!r} instead of a price from 0 on")
     return float(price)
 
 
 def check_gpu_label_answer(label: object) -> str:
-    """A label is a string."""
+    """A label must be a string."""
     if not isinstance(label, str):
         raise _nonsense("gpu_label()", f"{type(label).__name__} instead of a string")
     return label
 
 
 def check_gpu_types_answer(types: object) -> Collection[str]:
-    """The types are strings."""
+    """The types must be strings."""
     if isinstance(types, str) or not isinstance(types, Collection) or not all(isinstance(t, str) for t in types):
         raise _nonsense("gpu_types()", "something other than a collection of strings")
     return types

@@ -1,8 +1,8 @@
-"""The 15 calls of the autoscaler, over any provider, carried by any transport.
+"""Answers the 15 calls of the autoscaler, with any provider and any transport.
 
-A transport hands in a request message and what it knows of the caller, and gets a response message or a
-CloudgraftError whose status it sends. Everything between is here: validation, deadline, metrics, logs, and the
-translation of whatever a provider may do wrong.
+A transport passes a request message and what it knows of the caller, and gets a response message or a CloudgraftError
+whose status it sends. Everything between is here: validation, deadline, metrics, logs, and the translation of a
+provider's errors.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["KEPT", "Call", "CloudProviderService"]
 
 log = logging.getLogger("cloudgraft.service")
 
-# Calls whose answers may be kept, and what they ask of the provider.
+# Calls whose answers may be kept, and the question that each asks of the provider.
 KEPT: Final = {
     "NodeGroups": "node_groups",
     "NodeGroupForNode": "node_group_for_node",
@@ -54,15 +54,15 @@ KEPT: Final = {
 # The Go client refuses longer answers (R42).
 LONGEST_ANSWER = 4 * 1024 * 1024
 _TRACE_EVERY = 60.0  # seconds
-_SLICE = 250  # instances converted before other calls get their turn
+_SLICE = 250  # instances converted before the event loop gets control
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a transport knows of a call beside its request."""
+    """The data of a call beside its request."""
 
     peer: str = ""
-    identify: Callable[[], str] = str  # the client's name, from its certificate; looked up only where it is shown
+    identify: Callable[[], str] = str  # the client's name, from its certificate; looked up only where it is needed
     seconds_left: float | None = None  # until the client gives up
 
 
@@ -80,9 +80,9 @@ class CloudProviderService:
     ) -> None:
         """Serves ``provider``; no call may take longer than ``deadline`` seconds, whatever its client allows.
 
-        ``force_options`` sends option overrides also to releases where they do harm (see service/options.py).
-        ``gate`` is asked before every call, and raises a CloudgraftError when nothing may be answered: because another
-        replica leads, say.
+        ``force_options`` sends option overrides even to releases where they do harm (see service/options.py).
+        ``gate`` is called before every call, and raises a CloudgraftError when no call may be answered, for example
+        because another replica leads.
         """
         self.provider = provider
         self.metrics = metrics or ServiceMetrics()
@@ -113,17 +113,17 @@ class CloudProviderService:
         }
 
     async def close(self, seconds: float) -> None:
-        """Waits, at most this long, for changes whose callers have given up."""
+        """Waits at most this long for changes whose callers have given up."""
         await self._mutations.drain(seconds)
 
     async def handle_bytes(self, rpc: str, data: bytes, call: Call) -> bytes:
-        """Answers one call, encoded as on the wire. Bytes that are no message are bad input like any other."""
+        """Answers one call in wire encoding. Undecodable bytes are rejected as INVALID_ARGUMENT."""
         return (await self.handle(rpc, self._decoded(rpc, data, call), call)).SerializeToString()
 
     async def handle_to_keep(self, rpc: str, data: bytes, call: Call) -> tuple[bytes, Collection[str] | None]:
-        """The answer, and the subjects that it depends on; None instead of them when it must not be kept."""
+        """The answer, and the subjects that it depends on; None for subjects when the answer must not be kept."""
         request = self._decoded(rpc, data, call)
-        subjects = self._dependencies(rpc, request)  # before the answer: what changes meanwhile is published
+        subjects = self._dependencies(rpc, request)  # before the answer: changes during the call are published then
         return (await self.handle(rpc, request, call)).SerializeToString(), subjects
 
     def _decoded(self, rpc: str, data: bytes, call: Call) -> Any:
@@ -191,14 +191,14 @@ class CloudProviderService:
         return InternalError(f"internal error (id {incident}): the server's log has the details")
 
     def _is_news(self, rpc: str, error: Exception) -> bool:
-        """True once a minute for each kind of exception: thousands of tracebacks per loop would stop everything."""
+        """True once a minute for each kind of exception: thousands of tracebacks per loop would block everything."""
         now, kind = time.monotonic(), (rpc, type(error))
         if now - self._traced.get(kind, -_TRACE_EVERY) < _TRACE_EVERY:
             return False
         self._traced[kind] = now
         return True
 
-    # -- the provider as a whole -------------------------------------------------------------------------------------
+    # -- all groups --------------------------------------------------------------------------------------------------
 
     async def _node_groups(self, _request: pb.NodeGroupsRequest) -> pb.NodeGroupsResponse:
         groups = await self._list_groups()
@@ -295,7 +295,7 @@ class CloudProviderService:
     async def _nodes(self, request: pb.NodeGroupNodesRequest) -> pb.NodeGroupNodesResponse:
         group = await self._group(request.id)
         instances = await self.provider.instances(group.id)
-        # A provider that answers from memory answers with the very same tuple until something changes.
+        # A provider that answers from memory returns the same tuple until something changes.
         known, response = self._encoded.get(group.id, (None, pb.NodeGroupNodesResponse()))
         if known is not instances or not isinstance(instances, tuple):
             checked = checks.check_instances_answer(instances, group.id)
@@ -336,7 +336,7 @@ class CloudProviderService:
         try:
             wanted = await self.provider.options(group.id, defaults)
         except UnsupportedError:
-            if age.up_to_1_28:  # takes code 12 for a failure (R73, B9)
+            if age.up_to_1_28:  # such a client takes code 12 for a failure (R73, B9)
                 return pb.NodeGroupAutoscalingOptionsResponse()
             raise
         reply = decide_reply(checks.check_options_answer(wanted, group.id), defaults, age, force=self._force_options)
@@ -371,7 +371,7 @@ class CloudProviderService:
 
 
 async def _encode_instances(instances: Sequence[Instance]) -> pb.NodeGroupNodesResponse:
-    """In slices: thousands of instances at once would keep every other call waiting."""
+    """Encodes in slices: thousands of instances at once would block every other call."""
     response = pb.NodeGroupNodesResponse()
     async for some in in_slices(instances, _SLICE):
         response.instances.extend(wire.instance_to_pb(instance) for instance in some)
@@ -379,7 +379,7 @@ async def _encode_instances(instances: Sequence[Instance]) -> pb.NodeGroupNodesR
 
 
 def _log_failure(rpc: str, call: Call, error: CloudgraftError, subject: dict[str, object]) -> None:
-    # A capability that is absent is an answer, not a failure; the autoscaler may ask for it thousands of times.
+    # An unsupported call is an answer, not a failure; the autoscaler may make it thousands of times.
     level = logging.DEBUG if isinstance(error, UnsupportedError) else logging.WARNING
     log.log(
         level,
@@ -399,7 +399,7 @@ def _caller(call: Call) -> dict[str, object]:
 
 
 def _subject(request: Message) -> dict[str, object]:
-    """What a request is about, for the log."""
+    """The subject of a request, for the log."""
     subject: dict[str, object] = {}
     for field in ("id", "delta"):
         if field in request.DESCRIPTOR.fields_by_name:

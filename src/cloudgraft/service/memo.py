@@ -1,4 +1,4 @@
-"""Answers that are remembered: given at once while they are young, and asked for again behind the caller's back."""
+"""Caches answers, and refreshes old ones in the background."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class _Answer(Generic[V]):
-    value: V | UnsupportedError  # that a thing is not supported is an answer too
+    value: V | UnsupportedError  # "not supported" is an answer too
     asked_at: float
 
 
 class Memo(Generic[K, V]):
-    """Remembers the answers to questions of one kind.
+    """Caches the answers to questions of one kind.
 
-    - Asked for the first time: the caller waits; others with the same question wait for the same answer.
-    - Older than ``fresh_for``: the caller gets the old answer, and a new one is asked for in the background. An old
-      answer is better than an error: how old everything may get is decided elsewhere.
+    - First request: the caller waits; others with the same key wait for the same answer.
+    - Older than ``fresh_for``: the caller gets the old answer, and a refresh runs in the background. An old answer is
+      better than an error; the maximum age is decided elsewhere.
 
-    At most ``size`` answers are kept; the ones not asked for longest go first.
+    Keeps at most ``size`` answers; drops the least recently used first.
     """
 
     def __init__(self, *, fresh_for: float, size: int, clock: Callable[[], float]) -> None:
@@ -39,22 +39,22 @@ class Memo(Generic[K, V]):
         self._asking: dict[K, asyncio.Task[_Answer[V]]] = {}
 
     def knows(self, key: K) -> bool:
-        """True when there is an answer already."""
+        """Whether there is an answer."""
         return key in self._answers
 
     async def get(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
-        """The answer for this key; ``ask`` is how to get one."""
+        """The answer for this key; ``ask`` gets a new one."""
         answer = self._answers.get(key)
         if answer is not None:
             self._answers.move_to_end(key)
             if self._clock() - answer.asked_at > self._fresh_for:
                 _ = self._begin(key, ask)
             return _unwrap(answer)
-        # Shielded: one caller's deadline must not take the answer away from the others.
+        # Shielded: one caller's deadline must not cancel the request of the others.
         return _unwrap(await asyncio.shield(self._begin(key, ask)))
 
     def close(self) -> None:
-        """Stops asking."""
+        """Cancels requests under way."""
         for task in self._asking.values():
             task.cancel()
 
@@ -69,7 +69,7 @@ class Memo(Generic[K, V]):
     def _end(self, key: K, task: asyncio.Task[_Answer[V]]) -> None:
         self._asking.pop(key, None)
         if not task.cancelled():
-            task.exception()  # looked at, so that asyncio does not complain about one that nobody waited for
+            task.exception()  # retrieved, so that asyncio does not complain when no caller waits
 
     async def _fetch(self, key: K, ask: Callable[[], Awaitable[V]]) -> _Answer[V]:
         asked_at = self._clock()

@@ -1,4 +1,4 @@
-"""Several providers as one: each brings its own groups, and trouble in one stays there (law 6)."""
+"""Merges several providers into one: each has its own groups, and a failure of one does not affect others (law 6)."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class _Member:
     name: str
     provider: Provider
     groups: Sequence[NodeGroup] = field(default_factory=list)  # as it last listed them
-    troubles: dict[str, str] = field(default_factory=dict)  # kind of call -> why it failed the last time
+    troubles: dict[str, str] = field(default_factory=dict)  # kind of call -> the latest error
 
 
 class MergedProvider(Provider):
-    """Routes each call to the provider whose group it is about.
+    """Routes each call to the provider of its group.
 
-    Group ids must be unique over all of them: of two groups with one id the first provider's is used, and the other is
-    left out and reported. A provider that fails keeps the groups it last listed; one that never listed any is left out.
+    Group ids must be unique over all providers: of two groups with one id the first provider's is used, and the other
+    is left out and reported. A provider that fails keeps its last list of groups; one that never listed is left out.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class MergedProvider(Provider):
         member_timeout: float = 2.0,
         refresh_timeout: float = 4.0,
     ) -> None:
-        """``members`` by name, in order of precedence; none may keep the others waiting longer than the timeouts.
+        """``members`` by name, in order of precedence; none may delay the others for longer than the timeouts.
 
-        Those that are ``required`` must be able to start, or all of this does not.
+        If a ``required`` provider cannot start, neither does the merged one.
         """
         self._required = frozenset(required)
         self._members = [_Member(name, provider) for name, provider in members.items()]
@@ -61,7 +61,7 @@ class MergedProvider(Provider):
         self._routes: dict[str, _Member] = {}
         self._clashes: set[tuple[str, str]] = set()
 
-    # -- all of them -------------------------------------------------------------------------------------------------
+    # -- calls to all providers --------------------------------------------------------------------------------------
 
     async def node_groups(self) -> Sequence[NodeGroup]:
         """The groups of all providers, in the providers' order."""
@@ -78,7 +78,7 @@ class MergedProvider(Provider):
         return list(merged.values())
 
     async def node_group_for_node(self, node: NodeRef) -> NodeGroup | None:
-        """The provider that claims the node: the one that did so last time, else the first that does now."""
+        """The group of the provider that claims the node: the one that did so last time, else the first that does."""
         key = (node.name, node.provider_id)
         claimed = self._claims.get(key)
         members = [claimed, *(m for m in self._members if m is not claimed)] if claimed else self._members
@@ -87,7 +87,8 @@ class MergedProvider(Provider):
             try:
                 group = await self._limited(member, member.provider.node_group_for_node(node))
             except CloudgraftError as error:
-                # Without a listed group the node cannot be its own (R18); with one, "not managed" might be wrong (R24).
+                # A provider without a listed group cannot own the node (R18); with one, "not managed" may be
+                # wrong (R24).
                 failure = failure or (error if member.groups else None)
                 continue
             if group is not None and self._routes.get(group.id, member) is member:
@@ -98,7 +99,7 @@ class MergedProvider(Provider):
         return None
 
     async def gpu_label(self) -> str:
-        """The first label that any provider has."""
+        """The first GPU label of any provider."""
         labels = await self._ask_all("gpu_label", lambda member: member.provider.gpu_label())
         return next((label for label in labels if label), "")
 
@@ -108,20 +109,20 @@ class MergedProvider(Provider):
         return frozenset[str]().union(*types)
 
     async def refresh(self) -> None:
-        """Refreshes all; fails only when all of them do.
+        """Refreshes all providers; fails only when all of them do.
 
-        A provider may take longer for this than for a read (R1), as long as the autoscaler's own patience lasts.
+        A provider may take longer for this than for a read (R1), up to the autoscaler's own timeout.
         """
         await self._ask_all(
             "refresh", lambda member: member.provider.refresh(), must=True, seconds=self._refresh_timeout
         )
 
     async def cleanup(self) -> None:
-        """Cleans all up, whatever one of them says."""
+        """Calls cleanup of all providers, ignoring errors."""
         await self._ask_all("cleanup", lambda member: member.provider.cleanup())
 
     async def node_price(self, node: NodeRef, start: datetime, end: datetime) -> float:
-        """From the provider whose group the node, or the template, belongs to."""
+        """From the provider of the node's, or the template's, group."""
         member = self._owner_of_template(node.name)
         if member is not None:
             return await member.provider.node_price(node, start, end)
@@ -131,13 +132,13 @@ class MergedProvider(Provider):
         return await (await self._route(group.id)).provider.node_price(node, start, end)
 
     async def pod_price(self, pod: Pod, start: datetime, end: datetime) -> float:
-        """The least that any provider asks."""
+        """The lowest price of any provider."""
         prices = await self._ask_all("pod_price", lambda member: member.provider.pod_price(pod, start, end))
         if not prices:
             raise UnsupportedError("no provider knows a price for the pod")
         return min(prices)
 
-    # -- one of them -------------------------------------------------------------------------------------------------
+    # -- calls to one provider ---------------------------------------------------------------------------------------
 
     async def target_size(self, group: str) -> int:
         """From the group's provider."""
@@ -154,7 +155,7 @@ class MergedProvider(Provider):
     async def options(self, group: str, defaults: AutoscalingOptions) -> AutoscalingOptions | None:
         """From the group's provider.
 
-        A provider without options answers None here, not "unsupported": the others may have some, and to the
+        A provider without options answers None here, not "unsupported": the others may have some, and for the
         autoscaler both mean its defaults.
         """
         try:
@@ -177,9 +178,9 @@ class MergedProvider(Provider):
     # -- ready replies -----------------------------------------------------------------------------------------------
 
     def dependencies(self, question: Question) -> Collection[str] | None:
-        """What the answers of all providers depend on, and the lists of groups, by which calls find their provider.
+        """The subjects of all providers' answers, and those of the lists of groups, which route the calls.
 
-        None as soon as one of them keeps nothing, or has failed: what it will say next changes the merged answer.
+        None if one provider has no subjects, or has failed: its next answer changes the merged one.
         """
         if any(member.troubles for member in self._members):
             return None
@@ -196,18 +197,18 @@ class MergedProvider(Provider):
         return not question.group or self._routes.get(question.group) is member
 
     def follow(self, replies: ReadyReplies) -> None:
-        """Has all of them publish."""
+        """Makes all providers publish their changes."""
         for member in self._members:
             member.provider.follow(replies)
 
     def replies_valid_until(self) -> float:
-        """Until the first of them withdraws its word."""
+        """The earliest time of all providers."""
         return min((member.provider.replies_valid_until() for member in self._members), default=0.0)
 
     # -- life cycle --------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Starts all, each in its own time. One that cannot start is left out, unless none can."""
+        """Starts all providers concurrently. One that cannot start is left out, unless none can."""
         starts = (contained(member.provider.start()) for member in self._members)
         results = await asyncio.gather(*starts, return_exceptions=True)
         failed = [
@@ -224,7 +225,7 @@ class MergedProvider(Provider):
         self._members = [member for member in self._members if member not in self._left_out]
 
     async def close(self) -> None:
-        """Closes all, those that could not start too."""
+        """Closes all providers, including those that could not start."""
         members = [*self._members, *self._left_out]
         closes = (contained(member.provider.close()) for member in members)
         results = await asyncio.gather(*closes, return_exceptions=True)
@@ -240,7 +241,7 @@ class MergedProvider(Provider):
     async def _ask_all(
         self, what: str, ask: Callable[[_Member], Awaitable[T]], *, must: bool = False, seconds: float | None = None
     ) -> list[T]:
-        """The answers of those that answer; with ``must``, at least one has to."""
+        """The answers of all providers that answer; with ``must``, at least one has to."""
         calls = (self._limited(member, ask(member), seconds) for member in self._members)
         results = await asyncio.gather(*calls, return_exceptions=True)
         answers: list[T] = []
@@ -257,7 +258,7 @@ class MergedProvider(Provider):
         return answers
 
     async def _limited(self, member: _Member, call: Awaitable[T], seconds: float | None = None) -> T:
-        """The call's result, or a CloudgraftError, within the time a provider may take from the others."""
+        """The call's result, or a CloudgraftError, within the time that a provider may delay the others."""
         seconds = self._timeout if seconds is None else seconds
 
         def failed(error: Exception) -> CloudgraftError:
@@ -282,19 +283,19 @@ class MergedProvider(Provider):
             raise NotFoundError(f"there is no node group {checks.shown(group)}") from None
 
     def _owner_of_template(self, name: str) -> _Member | None:
-        """R81: a template's name holds its group's id."""
+        """R81: a template's name contains its group's id."""
         group = group_of_template(name, self._routes)
         return self._routes[group] if group is not None else None
 
     def _note_trouble(self, member: _Member, what: str, error: BaseException | None) -> None:
-        """Told when it changes, for each kind of call; what a provider cannot do is no trouble."""
+        """Logs changes of a provider's error, for each kind of call; "unsupported" is no error."""
         about = {"provider": member.name, "call": what}
         if error is None or isinstance(error, UnsupportedError):
             if member.troubles.pop(what, None) is not None:
                 log.info("a provider answers again", extra=about)
         elif member.troubles.get(what) != str(error):
             member.troubles[what] = str(error)
-            log.warning("a provider fails; the others go on", extra={**about, "error": str(error)})
+            log.warning("a provider fails; the others continue", extra={**about, "error": str(error)})
 
     def _report_clash(self, group: str, first: _Member, second: _Member) -> None:
         if (group, second.name) not in self._clashes:

@@ -1,4 +1,4 @@
-"""Counters of the service, in a registry of their own so that two services in one process do not mix."""
+"""Counts the calls of the service, in its own registry, so that two services in one process do not mix."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ __all__ = ["AnsweredCalls", "ReadyReplyMetrics"]
 
 
 # -- ready reply metrics -----------------------------------------------------------------------------------------------
-# Adds the calls that a transport answered by itself to those that the service answered, under the same names.
+# Adds the calls that a transport answered itself to those that the service answered, under the same names.
 
 
 class AnsweredCalls(Protocol):
-    """What a transport counts by itself."""
+    """The counts of a transport that answers calls itself."""
 
     def answered(self) -> Mapping[str, tuple[Sequence[int], float]]:
-        """For each call: how many answers took how long, bucket by bucket, and the sum of their seconds."""
+        """For each call: the number of answers per duration bucket, and the sum of their seconds."""
 
     def table(self) -> tuple[int, int, int, int]:
-        """Replies found, not found, kept now, and the bytes that those take."""
+        """Hits, misses, replies kept now, and their bytes."""
 
     def last_call(self) -> float:
-        """When the last one was answered, in seconds since the epoch; 0 for never."""
+        """Time of the last answer, in seconds since the epoch; 0 for never."""
 
 
 class ReadyReplyMetrics(Collector):
-    """Shows the calls of the service and of its transports as one."""
+    """Collects the calls of the service and of its transports together."""
 
     def __init__(self, seconds: Histogram, total: Counter) -> None:
-        """``seconds`` by rpc and ``total`` by rpc and code are the service's own; they are in no registry."""
+        """``seconds`` by rpc and ``total`` by rpc and code are the service's metrics; they are in no registry."""
         self._seconds = seconds
         self._total = total
         self._transports: list[AnsweredCalls] = []
 
     def add(self, transport: AnsweredCalls) -> None:
-        """Counts what this one answers."""
+        """Adds the counts of a transport."""
         self._transports.append(transport)
 
     def last_call(self) -> float:
-        """When one of them answered last."""
+        """Time of the last answer of any transport."""
         return max((transport.last_call() for transport in self._transports), default=0.0)
 
     def describe(self) -> Iterable[Metric]:
-        """The names, without counting anything."""
+        """The metrics without values."""
         return [*self._seconds.describe(), *self._total.describe()]
 
     def collect(self) -> Iterable[Metric]:
@@ -107,7 +107,7 @@ class ReadyReplyMetrics(Collector):
         yield GaugeMetricFamily("cloudgraft_ready_reply_bytes", "Memory that ready replies take", value=size)
 
 
-# The autoscaler gives up after 5 s, and needs well under 1 ms: the buckets tell both from the rest.
+# The autoscaler times out after 5 s, and needs well under 1 ms: the buckets separate both from the rest.
 BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0)
 
 
@@ -120,7 +120,7 @@ class RpcMeter:
 
 
 class ServiceMetrics:
-    """What ``/metrics`` shows of the calls and of the providers behind them."""
+    """The metrics of the calls and of the providers."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -139,7 +139,7 @@ class ServiceMetrics:
             for name in RPCS
         }
         self.listeners = ListenerMetrics(self.registry)
-        self.last_call = 0.0  # of a client that may call, in seconds since the epoch
+        self.last_call = 0.0  # of an allowed client, in seconds since the epoch
         Gauge(
             "cloudgraft_last_allowed_call_timestamp_seconds",
             "When the last call of an allowed client came; 0 before the first",
@@ -176,7 +176,7 @@ class ServiceMetrics:
         )
 
     def add_ready_replies(self, replies: AnsweredCalls) -> None:
-        """Counts calls that a transport answers by itself like all others."""
+        """Counts calls that a transport answers itself like all others."""
         self._ready.add(replies)
 
     def meter(self, rpc: str) -> RpcMeter:

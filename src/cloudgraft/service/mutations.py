@@ -1,7 +1,7 @@
-"""Changes to a group: one at a time, and never half undone by a caller who gives up.
+"""Serialises the changes of each group, and completes a change even if its caller gives up.
 
-A caller that leaves before its change has begun has changed nothing. Once it has begun, it runs to its end whatever
-the caller does, because "done once" and "not done" are the only outcomes that the autoscaler can live with (T7).
+If the caller gives up before its change has begun, nothing changes. Once a change has begun, it runs to its end,
+because "done once" and "not done" are the only outcomes that the autoscaler can handle (T7).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Mutations:
             raise
 
     async def drain(self, seconds: float) -> None:
-        """Waits for changes that are still under way, at most this long."""
+        """Waits at most this long for changes under way."""
         if self._running:
             await asyncio.wait(self._running, timeout=seconds)
 

@@ -1,7 +1,7 @@
-"""Which option overrides may be sent to which release. Pure.
+"""Decides which option overrides to send to which release of the autoscaler. Pure.
 
-A reply with options replaces all of the client's, those that the protocol cannot carry included: they become zero.
-In some releases that does more harm than the override does good, so it is held back there unless forced.
+A reply with options replaces all of the client's, including those that the protocol cannot carry: they become zero.
+In some releases that does more harm than the override does good, so it is not sent there unless forced.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _B3 = (
 
 @dataclass(frozen=True, slots=True)
 class OptionsReply:
-    """What to send (None: leave the options unset, which means the client's defaults), and what to warn of."""
+    """The options to send (None: unset, which means the client's defaults), and a warning."""
 
     options: AutoscalingOptions | None
     warning: str = ""
@@ -55,7 +55,7 @@ def decide_reply(
         return OptionsReply(None)
     merged = wanted.over(defaults)
     if merged == defaults:
-        return OptionsReply(None)  # nothing differs: unset says the same, and is safe in every release
+        return OptionsReply(None)  # nothing differs: unset means the same, and is safe in every release
     harm = _harm(wanted, age)
     if harm and not force:
         return OptionsReply(None, f"option overrides are not sent: {harm}, or set server.forceOptions")
@@ -66,7 +66,7 @@ def decide_reply(
 
 
 def _harm(wanted: AutoscalingOptions, age: ClientAge) -> str:
-    """What a set reply would do to this client beside what is wanted; empty for nothing."""
+    """The unwanted effect of a reply with options on this client; empty for none."""
     if age.up_to_1_28:
         return _B1
     if age.may_be_1_29_to_1_32 and not _wants_what_such_a_client_assumes(wanted):
@@ -75,7 +75,7 @@ def _harm(wanted: AutoscalingOptions, age: ClientAge) -> str:
 
 
 def _wants_what_such_a_client_assumes(wanted: AutoscalingOptions) -> bool:
-    """Whether both options that B2 is about are meant to be off; zero-or-max has no flag, so it is if nobody asks."""
+    """Whether both options of B2 are meant to be off; zero-or-max has no flag, so it is off unless configured."""
     return wanted.ignore_daemon_sets_utilization is False and not wanted.zero_or_max_node_scaling
 
 

@@ -1,8 +1,8 @@
-"""A slow or remote provider, answered for from memory.
+"""Answers for a slow or remote provider from memory.
 
-A background task reads everything that the autoscaler may ask every few seconds; the calls are answered from that
-(law 1), also while the provider is away (law 6). Changes go through to the provider, and show at once in what is
-answered afterwards (R27).
+A background task reads everything that the autoscaler may ask every few seconds. Calls are answered from that copy
+(law 1), also while the provider is unavailable (law 6). Changes are passed to the provider, and the next answers show
+them at once (R27).
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ _TEMPLATE_NODE = "template-node-for-"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotSettings:
-    """How fresh is fresh. All in seconds."""
+    """The limits of age and time. All in seconds."""
 
     refresh_every: float = 5.0
     max_staleness: float = 300.0  # older than this, refresh() fails, and a single group is left out
     call_timeout: float = 5.0  # for each read of the provider
-    read_back_timeout: float = 1.0  # for looking at a group after a change
-    first_answer_timeout: float = 0.5  # for what cannot be known beforehand: a strange node, the first options
+    read_back_timeout: float = 1.0  # for reading a group after a change
+    first_answer_timeout: float = 0.5  # for answers that cannot be read in advance: an unknown node, the first options
 
 
 class SnapshotProvider(Provider):
-    """Stands in front of another provider and answers from what it last said."""
+    """Wraps another provider and answers from its last read state."""
 
     def __init__(
         self,
@@ -69,24 +69,24 @@ class SnapshotProvider(Provider):
         settings: SnapshotSettings | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``name`` is for logs and messages; ``clock`` tells the seconds by which things age."""
+        """``name`` is for logs and messages; ``clock`` returns seconds, for ages."""
         self.name = name
         self._inner = inner
         self._settings = settings or SnapshotSettings()
         self._clock = clock
         self._reader = SnapshotReader(inner, call_timeout=self._settings.call_timeout, clock=clock)
         self._views: dict[str, View] = {}
-        self._vanished: set[str] = set()  # groups the provider no longer has: they go at the next refresh (R4)
+        self._vanished: set[str] = set()  # groups the provider no longer has: the next refresh removes them (R4)
         self._owners: dict[str, str] = {}  # instance id -> group id
-        self._gone: dict[str, tuple[str, float]] = {}  # instance id -> its group, and when it left the list
+        self._gone: dict[str, tuple[str, float]] = {}  # instance id -> its group, and when it disappeared
         self._extras = Extras()
-        self._revisions: dict[str, int] = {}  # counts the changes of a group: a read that began before one is void
+        self._revisions: dict[str, int] = {}  # number of changes of a group: a read that began before a change is void
         self._read_at: float | None = None
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._trouble = "has not answered yet"
-        self._is_away = True  # it does not answer at all, as far as we know
-        # Nodes that are not listed are mostly other providers': their answers need not be as fresh as the rest.
+        self._is_away = True  # it does not answer at all, as far as is known
+        # Unlisted nodes mostly belong to other providers: their answers need not be as fresh as the rest.
         self._nodes: Memo[tuple[str, str], str | None] = Memo(
             fresh_for=12 * self._settings.refresh_every, size=_NODES_REMEMBERED, clock=clock
         )
@@ -94,16 +94,16 @@ class SnapshotProvider(Provider):
             fresh_for=self._settings.refresh_every, size=_OPTIONS_REMEMBERED, clock=clock
         )
 
-    # -- what an operator may ask ------------------------------------------------------------------------------------
+    # -- status ------------------------------------------------------------------------------------------------------
 
     @property
     def age(self) -> float:
-        """Seconds since the state that is served was read; infinite before the first time."""
+        """Seconds since the served state was read; infinite before the first read."""
         return float("inf") if self._read_at is None else self._clock() - self._read_at
 
     @property
     def trouble(self) -> str:
-        """Why the latest read failed, in whole or for a group; empty when it did not."""
+        """Why the latest read failed, completely or for a group; empty when it succeeded."""
         return self._trouble
 
     # -- reads, from memory ------------------------------------------------------------------------------------------
@@ -114,16 +114,16 @@ class SnapshotProvider(Provider):
         return [view.group for view in self._views.values()]
 
     async def node_group_for_node(self, node: NodeRef) -> NodeGroup | None:
-        """By the listed instances and those that left the list lately (R24).
+        """By the listed instances and those that disappeared recently (R24).
 
-        A node that is neither is asked about once, then remembered. Nobody waits for that for long: its id is not
-        listed, and then it is not expected to be this provider's (R30).
+        For any other node the provider is asked once, and the answer is cached. The caller waits only briefly: an
+        unlisted node is not expected to be this provider's (R30).
         """
         self._must_have_been_read()
         group = self._owners.get(node.provider_id) if node.provider_id else None
         if group is None and node.provider_id in self._gone:
             group = self._gone[node.provider_id][0]
-        if group is None and not node.name.startswith(_TEMPLATE_NODE):  # those are simulated, and never the same twice
+        if group is None and not node.name.startswith(_TEMPLATE_NODE):  # those are simulated, with a new name each time
             key = (node.name, node.provider_id)
             group = await self._soon(self._nodes, key, lambda: self._ask_node(node))
         view = self._views.get(group) if group is not None else None
@@ -145,7 +145,7 @@ class SnapshotProvider(Provider):
         return template
 
     async def options(self, group: str, defaults: AutoscalingOptions) -> AutoscalingOptions | None:
-        """The answer to the same defaults, remembered; None, the defaults, while there is none (R73)."""
+        """The cached answer for these defaults; None, which means the defaults, while there is none (R73)."""
         self._view(group)
         return await self._soon(self._options, (group, defaults), lambda: self._reader.options(group, defaults))
 
@@ -160,26 +160,26 @@ class SnapshotProvider(Provider):
         return self._extras.gpu_types
 
     async def node_price(self, node: NodeRef, start: datetime, end: datetime) -> float:
-        """Asked each time: the autoscaler gives every node it wants priced a new name."""
+        """Not cached: the autoscaler gives every node that it wants a price for a new name."""
         return await self._inner.node_price(node, start, end)
 
     async def pod_price(self, pod: Pod, start: datetime, end: datetime) -> float:
-        """Asked each time."""
+        """Not cached."""
         return await self._inner.pod_price(pod, start, end)
 
-    # -- changes, passed on ------------------------------------------------------------------------------------------
+    # -- changes -----------------------------------------------------------------------------------------------------
 
     async def increase_size(self, group: str, delta: int) -> None:
-        """Passed on; the new target shows at once."""
+        """Passes the change on; the new target is visible at once."""
         view = self._view(group)
         await self._change(group, self._inner.increase_size(group, delta), replace(view, target=view.target + delta))
         await self._look_at(group)
 
     async def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
-        """Passed on; the machines show as being deleted at once.
+        """Passes the change on; the machines are shown as being deleted at once.
 
-        Up to ten of these come at a time (R49), one after the other here: what they change is known without a look,
-        unless a node came by its name alone or by an earlier id, and only the server behind knows which machine it is.
+        Up to ten of these come at a time (R49) and run one after the other. Their effect is known without a read,
+        unless a node has only a name or an earlier id: then only the provider knows which machine it is.
         """
         view = self._view(group)
         await self._change(group, self._inner.delete_nodes(group, nodes), _without(view, nodes))
@@ -188,7 +188,7 @@ class SnapshotProvider(Provider):
         self._wake.set()
 
     async def decrease_target_size(self, group: str, delta: int) -> None:
-        """Passed on; the target shows at once."""
+        """Passes the change on; the target is visible at once."""
         view = self._view(group)
         alive = sum(instance.state is not InstanceState.DELETING for instance in view.instances)
         expected = replace(view, target=max(view.target + delta, min(alive, view.target)))
@@ -198,8 +198,8 @@ class SnapshotProvider(Provider):
     async def refresh(self) -> None:
         """Starts a new read and does not wait for it; fails only when the state is too old to act on (R2).
 
-        Groups that the provider no longer has, and those that could not be read for too long, leave the list here and
-        nowhere else: what is listed must answer for a whole loop (R4, R13).
+        Only a refresh removes groups that the provider no longer has, or that could not be read for too long: a listed
+        group must answer for a whole loop (R4, R13).
         """
         self._wake.set()
         self._must_have_been_read()
@@ -208,13 +208,13 @@ class SnapshotProvider(Provider):
             raise UnavailableError(f"provider {self.name} has not been read for {self.age:.0f} s: {self._trouble}")
 
     async def cleanup(self) -> None:
-        """Passed on."""
+        """Passes the call on."""
         await self._inner.cleanup()
 
     # -- life cycle --------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Starts the provider and tries to read it once. One that is away is tried again in the background."""
+        """Starts the provider and tries to read it once. If it is unavailable, the background task retries."""
         await self._inner.start()
         await self._read_all()
         self._spawn(self._keep_reading())
@@ -228,7 +228,7 @@ class SnapshotProvider(Provider):
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._inner.close()
 
-    # -- the background ----------------------------------------------------------------------------------------------
+    # -- background reads --------------------------------------------------------------------------------------------
 
     async def _keep_reading(self) -> None:
         while True:
@@ -240,15 +240,15 @@ class SnapshotProvider(Provider):
             await self._read_all()
 
     async def _read_all(self) -> None:
-        """Reads everything once; what cannot be read stays as it was."""
+        """Reads everything once; state that cannot be read stays unchanged."""
         began, revisions, known = self._clock(), dict(self._revisions), dict(self._views)
         try:
             reading = await self._reader.read_all(known, self._extras)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the old state is still the best there is
+        except Exception as error:  # noqa: BLE001 - after any error the old state is still the best
             self._is_away = True
             self._note_trouble(_reason(error))
             return
-        # A group that was changed while we read may have been seen from before the change: keep what the change left.
+        # A group that changed during the read may have been read before the change: keep the state after the change.
         views = {
             group: view if revisions.get(group) == self._revisions.get(group) else self._views.get(group, view)
             for group, view in reading.views.items()
@@ -262,23 +262,23 @@ class SnapshotProvider(Provider):
         self._note_trouble("; ".join(reading.problems))
 
     async def _change(self, group: str, change: Coroutine[Any, Any, None], expected: View) -> None:
-        """Makes a change; afterwards everything shows what it is expected to have done."""
+        """Makes a change; afterwards answers show its expected effect."""
         self._revisions[group] = self._revisions.get(group, 0) + 1
         try:
             await change
         except BaseException:
-            self._wake.set()  # whether it was done is not known: look soon
+            self._wake.set()  # the outcome is unknown: read soon
             raise
         self._revisions[group] += 1
         self._publish({**self._views, group: expected})
 
     async def _look_at(self, group: str) -> None:
-        """Reads one group after a change, for as long as a caller may be kept waiting."""
+        """Reads one group after a change, within the time that a caller may wait."""
         revision, view = self._revisions.get(group), self._views[group]
         try:
             async with asyncio.timeout(self._settings.read_back_timeout):
                 fresh = await self._reader.read_sizes(view)
-        except Exception as error:  # noqa: BLE001 - the change is made; only the look at it failed
+        except Exception as error:  # noqa: BLE001 - the change is made; only the read failed
             log.debug("no read after a change", extra={"provider": self.name, "group": group, "error": str(error)})
             self._wake.set()
         else:
@@ -312,9 +312,9 @@ class SnapshotProvider(Provider):
     # -- helpers -----------------------------------------------------------------------------------------------------
 
     async def _soon(self, memo: Memo[Any, T | None], key: Any, ask: Callable[[], Awaitable[T | None]]) -> T | None:
-        """What the memo knows; else what is answered within a moment; else None."""
+        """The cached answer; else an answer within a short time; else None."""
         if not memo.knows(key) and self._is_away:
-            return None  # it would only time out, once per node
+            return None  # a request would only time out, once per node
         try:
             async with asyncio.timeout(self._settings.first_answer_timeout):
                 return await memo.get(key, ask)
@@ -323,7 +323,7 @@ class SnapshotProvider(Provider):
         except (TimeoutError, UnavailableError, DeadlineError):
             self._is_away = True
             self._wake.set()
-        except Exception as error:  # noqa: BLE001 - whatever it is: "not known" is a safe answer, an error is not (R21)
+        except Exception as error:  # noqa: BLE001 - "not known" is a safe answer, an error is not (R21)
             log.debug("a question was answered with an error", extra={"provider": self.name, "error": str(error)})
         return None
 
@@ -361,7 +361,7 @@ class SnapshotProvider(Provider):
 
 
 def _without(view: View, nodes: Sequence[NodeRef]) -> View:
-    """What a view should look like once the deletion of these nodes was accepted."""
+    """The expected view after the deletion of these nodes was accepted."""
     ids = {node.provider_id or node.name for node in nodes}
     leaving = [i for i in view.instances if i.id in ids and i.state is not InstanceState.DELETING]
     instances = [

@@ -1,4 +1,4 @@
-"""One read of a provider: everything that the autoscaler may ask of it, with what could not be read told apart."""
+"""Reads everything that the autoscaler may ask of a provider, and reports what could not be read."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeTe
 from cloudgraft.service import checks
 
 T = TypeVar("T")
-_AT_ONCE = 8  # groups read at the same time
+_AT_ONCE = 8  # groups read concurrently
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """A group as it was last seen."""
+    """A group as last read."""
 
     group: NodeGroup
     target: int
@@ -30,7 +30,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """What is asked of a provider as a whole, and seldom."""
+    """Answers of the provider as a whole, which are rarely needed."""
 
     gpu_label: str = ""
     gpu_types: Collection[str] = ()
@@ -38,16 +38,16 @@ class Extras:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What one read brought."""
+    """The result of one read."""
 
-    views: Mapping[str, View]  # of each group that was read now or earlier
+    views: Mapping[str, View]  # of each group that was read in this or an earlier read
     listed: set[str]  # the ids that the provider has, readable or not
     extras: Extras
     problems: Sequence[str] = ()
 
 
 class SnapshotReader:
-    """Reads one provider, with a time limit for each call and everything it may answer checked."""
+    """Reads one provider, with a timeout for each call, and validates every answer."""
 
     def __init__(self, inner: Provider, *, call_timeout: float, clock: Callable[[], float]) -> None:
         self._inner = inner
@@ -55,10 +55,10 @@ class SnapshotReader:
         self._clock = clock
 
     async def read_all(self, known: Mapping[str, View], extras: Extras) -> Reading:
-        """Everything; raises only when not even the list of groups can be had.
+        """Reads everything; raises only when the list of groups cannot be read.
 
-        What fails beyond that is told in the problems, and what was known before stands in for it: trouble with one
-        group, or with an answer that hardly matters, must not make the rest stale.
+        Other failures are in the problems, and earlier state replaces the missing answers: an error of one group, or
+        of an unimportant answer, must not make the rest stale.
         """
         await self.ask(self._inner.refresh())
         groups, problems = checks.usable_groups(await self.ask(self._inner.node_groups()))
@@ -74,7 +74,7 @@ class SnapshotReader:
         return Reading(views=views, listed={group.id for group in groups}, extras=fresh, problems=problems)
 
     async def read_sizes(self, view: View) -> View:
-        """The same group with its present target and instances."""
+        """The same group with its current target and instances."""
         now = self._clock()
         target, instances = await asyncio.gather(
             self.ask(self._inner.target_size(view.group.id)), self.ask(self._inner.instances(view.group.id))
@@ -87,11 +87,11 @@ class SnapshotReader:
         )
 
     async def options(self, group: str, defaults: AutoscalingOptions) -> AutoscalingOptions | None:
-        """The group's options, checked."""
+        """The group's validated options."""
         return checks.check_options_answer(await self.ask(self._inner.options(group, defaults)), group)
 
     async def ask(self, call: Coroutine[Any, Any, T]) -> T:
-        """The answer to one call, within the time limit."""
+        """The answer to one call, within the timeout."""
         async with asyncio.timeout(self._timeout):
             return await contained(call)
 
@@ -106,7 +106,7 @@ class SnapshotReader:
             empty = View(group=group, target=0, instances=(), template=template, read_at=0.0)
             try:
                 return await self.read_sizes(empty), problem
-            except Exception as error:  # noqa: BLE001 - one bad group must not take the others down
+            except Exception as error:  # noqa: BLE001 - one invalid group must not affect the others
                 stale = replace(before, group=group, template=template) if before else None
                 return stale, _told(error)
 
@@ -117,7 +117,7 @@ class SnapshotReader:
             return checks.check_template_answer(await self.ask(self._inner.template(group)), group), ""
         except UnsupportedError as error:
             return error, ""
-        except Exception as error:  # noqa: BLE001 - the old one will do: it hardly ever changes
+        except Exception as error:  # noqa: BLE001 - the old template is good enough: it hardly ever changes
             return before.template if before else None, _told(error)
 
     async def _read_extras(self, before: Extras, problems: list[str]) -> Extras:
