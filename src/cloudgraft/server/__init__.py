@@ -1,4 +1,4 @@
-"""Transports and life cycle: how a provider is reached, and by whom."""
+"""Runs a server for a provider: transports, TLS, allowed clients, start and stop."""
 
 from cloudgraft.server.serve import ServeOptions, serve
 from cloudgraft.server.tls import TlsFiles

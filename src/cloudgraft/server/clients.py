@@ -1,4 +1,4 @@
-"""Which clients may call: by the names in their certificates, before any method runs or any body is read."""
+"""Admits clients by the names in their certificates, before any method runs or any body is read."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from cloudgraft.server.connection_watch import ConnectionWatch
 __all__ = ["UnknownMethods", "only_message"]
 
 
-# -- Unary methods whose handlers are asked before the body of a call is read ------------------------------------------
-# gRPC reads the body of a unary call first. A client that sends none would wait there, unseen, with as many calls as it
-# likes. A method that is served as one with a stream of requests is asked at once, and reads the one message itself.
+# -- admission before the body -----------------------------------------------------------------------------------------
+# gRPC reads the body of a unary call before it calls the handler. A client that sends none could hold any number of
+# calls open, unseen. So unary methods are registered as streaming ones: their handlers run at once, and read the single
+# message themselves.
 
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
 async def only_message(context: Context) -> Any:
-    """The one message of a call; ends the call when there is none."""
+    """Reads the single message of a call; aborts the call when there is none."""
     message = await context.read()
     if message is grpc.aio.EOF:
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call ended without a message")
@@ -35,28 +36,28 @@ async def only_message(context: Context) -> Any:
 class UnknownMethods(grpc.GenericRpcHandler):
     """Answers calls of methods that no other handler of a server has; add it last.
 
-    gRPC answers them too, but does not check the client. A client that may not call could flood a server with them, and
-    no metric or log line would show it.
+    gRPC answers them too, but does not check the client. A client that is not allowed could flood a server with them,
+    and no metric or log line would show it.
     """
 
     def __init__(self, admit: Callable[[Context, str], Awaitable[None]]) -> None:
-        """``admit`` ends the call of a client that may not call; it gets the method's name too."""
+        """``admit`` aborts the call of a client that is not allowed; it gets the method's name too."""
         self._admit = admit
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any]:
-        """One for each call: clients invent the names, so nothing is kept by them."""
+        """Makes a handler for each call: clients choose the names, so nothing is cached by name."""
         method = handler_call_details.method
 
         async def refuse(_requests: object, context: Context) -> None:
             await self._admit(context, method)
-            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")  # as gRPC says it
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")  # gRPC's own message
 
         return grpc.stream_stream_rpc_method_handler(refuse)
 
 
 log = logging.getLogger("cloudgraft.server")
 
-_MOST_NAMED: Final = 100  # clients that have a log line of their own every minute; the others share one
+_MOST_NAMED: Final = 100  # clients with their own log line every minute; the others share one
 
 
 def client_names(auth_context: Mapping[str, Iterable[bytes]]) -> tuple[str, ...]:
@@ -66,15 +67,15 @@ def client_names(auth_context: Mapping[str, Iterable[bytes]]) -> tuple[str, ...]
 
 
 class AllowedClients:
-    """Lets a call through only when one of the names in the client's certificate is an allowed one.
+    """Admits a call only if one of the names in the client's certificate is allowed.
 
-    It decides when the headers of a call are there (:mod:`cloudgraft.server.headers_first`).
+    It decides as soon as the headers of a call have arrived.
 
-    Not an interceptor: gRPC would build the guarded method anew for each call, which takes a tenth of a call's time.
+    Not an interceptor: gRPC would rebuild the guarded method for each call, which takes a tenth of a call's time.
     """
 
     def __init__(self, allowed: Collection[str], watch: ConnectionWatch) -> None:
-        """No names mean that every client may call. ``watch`` is told where each call came from."""
+        """Without names, every client may call. ``watch`` gets the peer of each call."""
         self._allowed = frozenset(allowed)
         self._watch = watch
         self._log = RefusalLog()
@@ -93,7 +94,7 @@ class AllowedClients:
         self._watch.trust(context.peer())
 
     def _guard(self, handler: grpc.RpcMethodHandler[Any, Any], method: str) -> grpc.RpcMethodHandler[Any, Any]:
-        # One of the four is set; gRPC's types describe only the one with threads, not the asyncio one.
+        # One of the four is set; gRPC's types describe only the threaded variant, not asyncio's.
         inner: Any = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
         allowed, trust, refused, is_stream = self._allowed, self._watch.trust, self._refused, handler.request_streaming
 
@@ -111,7 +112,7 @@ class AllowedClients:
             if hasattr(result, "__aiter__"):
                 async for message in result:
                     yield message
-            else:  # a handler that writes to the context by itself
+            else:  # a handler that writes to the context itself
                 await result
 
         if handler.response_streaming:
@@ -131,13 +132,13 @@ class AllowedClients:
 
 
 class RefusalLog:
-    """Logs clients that are refused, once a minute each: a wrongly configured autoscaler calls hundreds of times."""
+    """Logs refused clients, once a minute each: a misconfigured autoscaler calls hundreds of times."""
 
     def __init__(self) -> None:
         self._logs: dict[tuple[str, ...], RateLimitedLog] = {}
 
     def write(self, names: tuple[str, ...], peer: str, method: str) -> None:
-        """Logs one refused call; ``names`` are those of the client's certificate."""
+        """Logs one refused call; ``names`` are from the client's certificate."""
         whose = names if names in self._logs or len(self._logs) < _MOST_NAMED else ()
         self._logs.setdefault(whose, RateLimitedLog(log, per_minute=1)).warning(
             "refused a client that is not in allowedClients: %s",
@@ -160,22 +161,22 @@ class _Guarded(grpc.GenericRpcHandler):
         method = handler_call_details.method
         if method not in self._methods:
             handler = self._inner.service(handler_call_details)
-            if handler is None:  # no such method: gRPC answers that by itself
+            if handler is None:  # no such method: gRPC answers that itself
                 return None
             self._methods[method] = self._guard(handler, method)
         return self._methods[method]
 
 
 class GuardedServer:
-    """Stands in for a server while a service adds itself to it, so that no service is left unguarded."""
+    """Wraps a server while services register with it, so that no service is left unguarded."""
 
     def __init__(self, server: grpc.aio.Server, allowed: AllowedClients) -> None:
         self._server = server
         self._allowed = allowed
 
     def add_generic_rpc_handlers(self, services: Iterable[grpc.GenericRpcHandler]) -> None:
-        """What generated code calls."""
+        """Called by generated code."""
         self._server.add_generic_rpc_handlers(tuple(self._allowed.guarded(service) for service in services))
 
     def add_registered_method_handlers(self, service: str, handlers: object) -> None:
-        """What generated code calls too. grpc.aio makes no use of it, and it would be a way round the guard."""
+        """Also called by generated code. Ignored: grpc.aio does not use it, and it would bypass the guard."""

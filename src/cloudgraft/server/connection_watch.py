@@ -1,7 +1,7 @@
-"""Keeps room on a gRPC listener: closes connections that flood it, and those that have proved nothing when it is full.
+"""Closes connections that flood a gRPC listener, and untrusted ones when it is full.
 
-gRPC can do neither. It counts the calls of all connections together, and accepts connections until none is left for the
-autoscaler.
+gRPC can do neither. It counts the calls of all connections together, and accepts connections until the autoscaler
+cannot connect.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ __all__ = ["ConnectionWatch"]
 
 _EVERY: Final = 0.2  # seconds between two counts
 _EVERY_WHEN_FULL: Final = 0.05
-_LOOK_EVERY: Final = 5.0  # seconds at most between two looks at all descriptors, when there are many
-_PAUSE: Final = 0.02  # seconds at least between two looks at all descriptors
-_OLD: Final = 2  # times the limit: so many peers are remembered before those that are gone are forgotten
-_ROOM: Final = 2  # this part of the places is kept free for those that come between two counts
-_PATIENCE: Final = 20  # refused calls of one connection that make a flood, if they come within
+_LOOK_EVERY: Final = 5.0  # seconds between two scans of all descriptors, at most, when there are many
+_PAUSE: Final = 0.02  # seconds between two scans of all descriptors, at least
+_OLD: Final = 2  # times the limit: this many peers are remembered before closed ones are forgotten
+_ROOM: Final = 2  # one part in this many of the connections is kept free for those that come between two counts
+_PATIENCE: Final = 20  # refused calls of one connection that count as a flood, if they come within
 _FLOOD_SECONDS: Final = 2.0
 
 
@@ -31,22 +31,22 @@ class ConnectionWatch:
     """Watches the connections to one port. It runs in the event loop of the listener."""
 
     def __init__(self, limit: int, refuse: Refuse, reason: str = NOT_ALLOWED) -> None:
-        """``limit`` is how many connections gRPC accepts. ``reason`` is why calls are refused."""
+        """``limit`` is the number of connections that gRPC accepts. ``reason`` is why calls are refused."""
         self._most = limit - limit // _ROOM
         self._refuse = refuse
         self._reason = reason
         self._port = 0
-        self._trusted: set[str] = set()  # as gRPC names peers; some of them may be gone
+        self._trusted: set[str] = set()  # gRPC's names of peers; some may be closed
         self._most_trusted = limit * _OLD
-        self._refused: dict[str, int] = {}  # calls in the last seconds, by peer
+        self._refused: dict[str, int] = {}  # refused calls in the last seconds, by peer
         self._forget_at = 0.0
-        self._found: dict[own_sockets.Peer, int] = {}  # their descriptors, in the order in which they were first seen
+        self._found: dict[own_sockets.Peer, int] = {}  # descriptor by peer, in the order in which they were first seen
         self._looked = 0.0
-        self._enough = self._most  # descriptors of the process with which this port may have too many
+        self._enough = self._most  # number of descriptors of the process from which on this port may have too many
         self._task: asyncio.Task[None] | None = None
 
     def trust(self, peer: str) -> None:
-        """An allowed call came from there. Called for every call, so it does little."""
+        """Trusts a peer that made an allowed call. Runs for every call, so it does little."""
         if peer not in self._trusted:
             self._trusted.add(peer)
             if len(self._trusted) > self._most_trusted:
@@ -54,7 +54,7 @@ class ConnectionWatch:
                 self._forget_closed()
 
     def refused(self, peer: str) -> None:
-        """A call from there was refused; after many the connection is closed, with all that it has in the queue."""
+        """Counts a refused call of a peer; after many, closes the connection with all its queued calls."""
         self._refuse(self._reason)
         count = self._refused[peer] = self._refused.get(peer, 0) + 1
         if count >= _PATIENCE and self._hang_up(_parsed(peer)):
@@ -71,7 +71,7 @@ class ConnectionWatch:
             self._task.cancel()
 
     def count(self) -> int:
-        """How many connections there are. May be asked from any thread."""
+        """The number of connections. May be called from any thread."""
         return len(own_sockets.accepted(self._port)) if self._port else 0
 
     async def _run(self) -> None:
@@ -79,7 +79,7 @@ class ConnectionWatch:
         while True:
             await asyncio.sleep(pause)
             self._forget_refused()
-            # All descriptors are counted, which is quick. They are looked at only when this port may have too many.
+            # Counting all descriptors is quick. They are scanned only when this port may have too many connections.
             total = own_sockets.count_descriptors()
             is_old = time.monotonic() - self._looked > _LOOK_EVERY and total > self._most
             closed = self._make_room() if total > self._enough or is_old else 0
@@ -94,7 +94,7 @@ class ConnectionWatch:
             self._forget_at = now + _FLOOD_SECONDS
 
     def _make_room(self) -> int:
-        """Closes as many connections as there are too many, if so many have proved nothing; gives their number."""
+        """Closes untrusted connections above the limit; returns how many."""
         self._look()
         trusted = self._forget_closed()
         untrusted = {peer: peer[0] for peer in self._found if peer not in trusted}
@@ -105,13 +105,13 @@ class ConnectionWatch:
         return closed
 
     def _forget_closed(self) -> set[own_sockets.Peer]:
-        """Forgets trusted peers that the latest look did not find; gives those that are left."""
+        """Forgets trusted peers that the latest scan did not find; returns the rest."""
         trusted = {name: peer for name in self._trusted if (peer := _parsed(name)) in self._found}
         self._trusted = set(trusted)
         return set(trusted.values())
 
     def _hang_up(self, peer: own_sockets.Peer) -> bool:
-        """True when it is done; a connection that is already gone, or was not found yet, is left."""
+        """Closes a connection; returns False if it is already closed, or was not found yet."""
         if peer not in self._found and time.monotonic() - self._looked > _PAUSE:
             self._look()
         descriptor = self._found.pop(peer, None)
@@ -124,6 +124,6 @@ class ConnectionWatch:
 
 
 def _parsed(name: str) -> own_sockets.Peer:
-    """GRPC's name of a peer, such as ``ipv6:%5B::1%5D:4711``, as the kernel has it."""
+    """Converts gRPC's name of a peer, such as ``ipv6:%5B::1%5D:4711``, to the kernel's form."""
     host, _, port = unquote(name.partition(":")[2]).rpartition(":")
     return host.strip("[]").removeprefix("::ffff:"), int(port) if port.isdigit() else 0

@@ -1,4 +1,4 @@
-"""The six calls of ``cloudgraft.driver.v1.Driver`` over gRPC, for whatever answers them: a driver, or a dock full."""
+"""Serves the six calls of ``cloudgraft.driver.v1.Driver`` over gRPC, for a single driver or for a dock."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 PAGE: Final = 1000  # machines in one message
 _LISTINGS_KEPT: Final = 16
-_SLICE: Final = 200  # machines, shapes or prices that are written in a row, before others have their turn
+_SLICE: Final = 200  # machines, shapes or prices encoded before the event loop gets control
 
 
 class Callee(Protocol):
-    """Who answers one call. Raises errors of the sdk."""
+    """Answers calls. Raises errors of the sdk."""
 
     async def describe(self) -> DriverTraits | None:
-        """What the driver declares; None: nothing."""
+        """The traits that the driver declares; None for none."""
 
     async def create(self, spec: MachineSpec) -> Machine:
         """As :meth:`cloudgraft.sdk.Driver.create`."""
@@ -54,20 +54,20 @@ class Callee(Protocol):
 
 
 class DriverCalls:
-    """Answers the calls. Every failure reaches the caller as a status of the one table of errors."""
+    """Answers the calls. Every failure reaches the caller as a status of the error table."""
 
     def __init__(
         self, find: Callable[[Context], Callee], *, log: logging.Logger, whose: str, page: int | None = PAGE
     ) -> None:
-        """``find`` tells who answers a call, or raises. ``whose`` log has the details of a bug.
+        """``find`` returns the callee of a call, or raises. ``whose`` names the log that has the details of a bug.
 
-        ``page`` is how many machines go into one message; None: all of them.
+        ``page`` is the number of machines in one message; None: all of them.
         """
         self._find = find
         self._log = log
         self._whose = whose
         self._page = page
-        # The rest of lists that somebody reads page by page. A list is taken once: pages of two lists do not fit.
+        # Rests of lists that a client reads page by page. Each list is read once: pages of two lists do not fit.
         self._listings: OrderedDict[str, Sequence[Machine]] = OrderedDict()
         self._unfinished: set[asyncio.Task[Any]] = set()
         self._methods: dict[str, Callable[[Callee, Any], Awaitable[bytes]]] = {
@@ -80,14 +80,14 @@ class DriverCalls:
         }
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """What a gRPC server takes."""
+        """The handler for a gRPC server."""
         methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             name: grpc.stream_unary_rpc_method_handler(self._responder(name)) for name in wire.RPCS
         }
         return grpc.method_handlers_generic_handler(wire.SERVICE, methods)
 
     async def drain(self, seconds: float) -> None:
-        """Waits, at most this long, for creates and deletes whose callers have given up."""
+        """Waits at most this long for creates and deletes whose callers have given up."""
         if self._unfinished:
             await asyncio.wait(self._unfinished, timeout=seconds)
 
@@ -103,10 +103,10 @@ class DriverCalls:
         return respond
 
     async def _translated(self, name: str, context: Context) -> bytes:
-        """The answer; every exception but ours becomes INTERNAL with an id, and the log has the rest."""
+        """The answer; every exception but ours becomes INTERNAL with an id, and the log has the details."""
         request = wire.RPCS[name].request
         try:
-            callee = self._find(context)  # first: it refuses who may not call, before a body is read
+            callee = self._find(context)  # first: it refuses clients that are not allowed, before a body is read
             return await self._methods[name](callee, request.FromString(await only_message(context)))
         except (CloudgraftError, grpc.aio.BaseError):
             raise
@@ -151,7 +151,7 @@ class DriverCalls:
         return token
 
     async def _to_its_end(self, change: Coroutine[Any, Any, T]) -> T:
-        # A caller that gives up must not stop a create between its steps: what is half made belongs to nobody.
+        # A caller that gives up must not stop a create between its steps: a half-created machine would have no owner.
         task = asyncio.create_task(change)
         self._unfinished.add(task)
         task.add_done_callback(self._finished)
@@ -160,7 +160,7 @@ class DriverCalls:
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self._unfinished.discard(task)
         if not task.cancelled():
-            task.exception()  # looked at: when the caller is gone, the next list tells what became of it
+            task.exception()  # retrieved here: when the caller is gone, the next list shows the outcome
 
 
 async def _describe(callee: Callee, _request: pb.DescribeRequest) -> bytes:

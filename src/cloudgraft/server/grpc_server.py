@@ -1,4 +1,4 @@
-"""The autoscaler's side of the server: the service's 15 calls over gRPC."""
+"""Serves the autoscaler's 15 calls over grpcio."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class GrpcServer:
     def __init__(
         self, service: CloudProviderService, access: Access, *, trouble: Callable[[], str] | None = None
     ) -> None:
-        """Prepares a listener; :meth:`start` opens it. ``trouble`` gives the reason why not to call, for health."""
+        """Prepares a listener; :meth:`start` opens it. ``trouble`` returns why not to call here, for health."""
         self._service = service
         handlers = {rpc.name: _method_handler(self._handler(rpc)) for rpc in RPCS.values()}
         self._listener = Listener(
@@ -40,7 +40,7 @@ class GrpcServer:
 
     @property
     def address(self) -> str:
-        """Where it listens, with the real port."""
+        """The address it listens on, with the real port."""
         return self._listener.address
 
     @property
@@ -49,18 +49,18 @@ class GrpcServer:
         return self._listener.tls
 
     async def start(self) -> None:
-        """Opens the port and begins to serve; raises UnavailableError when the port cannot be had."""
+        """Opens the port and begins to serve; raises UnavailableError when the port is not available."""
         await self._listener.start()
 
     async def drop_connections(self) -> None:
         """Ends all connections at once, calls in flight with UNAVAILABLE, and listens again on the same address.
 
-        Changes that were under way go on inside: only their callers do not hear of it.
+        Changes under way continue; only their callers do not get the result.
         """
         await self._listener.drop_connections()
 
     async def stop(self, grace: float) -> None:
-        """Refuses new calls, lets those in flight end for at most ``grace`` seconds, then closes."""
+        """Refuses new calls, gives those in flight at most ``grace`` seconds to end, then closes."""
         deadline = time.monotonic() + grace
         await self._listener.stop(grace)
         await self._service.close(max(0.0, deadline - time.monotonic()))

@@ -1,4 +1,4 @@
-"""gRPC's health service, kept in step with whether the server can be used."""
+"""Serves gRPC's health service from the current state of the server."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["Health"]
 
 log = logging.getLogger("cloudgraft.server")
 
-_LOOK_EVERY: Final = 1.0  # seconds; only for those who watch, a question is answered by the present state
+_LOOK_EVERY: Final = 1.0  # seconds; only for Watch: Check is answered from the current state
 
 
 class Health(health.aio.HealthServicer):  # type: ignore[misc]  # the package has no types
-    """SERVING while ``trouble`` has nothing to say, else NOT_SERVING; for good after ``enter_graceful_shutdown``."""
+    """SERVING while ``trouble`` is empty, else NOT_SERVING; NOT_SERVING for good after ``enter_graceful_shutdown``."""
 
     def __init__(self, names: Sequence[str], trouble: Callable[[], str] | None) -> None:
-        """Answers for these services; without ``trouble`` they are always fine."""
+        """Answers for these services; without ``trouble`` they are always SERVING."""
         super().__init__()
         self._names = names
         self._trouble = trouble
@@ -28,7 +28,7 @@ class Health(health.aio.HealthServicer):  # type: ignore[misc]  # the package ha
         self._following: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begins to tell those who watch."""
+        """Begins to notify watchers."""
         await self._update()
         if self._trouble is not None:
             self._following = asyncio.create_task(self._follow())
@@ -40,7 +40,7 @@ class Health(health.aio.HealthServicer):  # type: ignore[misc]  # the package ha
         await self.enter_graceful_shutdown()
 
     async def Check(self, request: health_pb2.HealthCheckRequest, context: Any) -> Any:  # noqa: N802 - gRPC's name
-        """Answers with the state of this moment, not with that of the last look."""
+        """Answers with the current state, not with that of the last check."""
         await self._update()
         return await super().Check(request, context)
 
@@ -62,6 +62,6 @@ class Health(health.aio.HealthServicer):  # type: ignore[misc]  # the package ha
         try:
             return not (self._trouble and self._trouble())
         except Exception:
-            if self._usable is not False:  # once, not at every look
-                log.exception("cannot tell whether the server can be used: it counts as unusable")
+            if self._usable is not False:  # once, not at every check
+                log.exception("the check whether the server can be used failed: it counts as unusable")
             return False

@@ -1,4 +1,4 @@
-"""A gRPC listener for any service of ours: mTLS, allowed clients, limits, health, reflection, graceful stop."""
+"""Runs a gRPC listener for any service: mTLS, allowed clients, limits, health, reflection, graceful stop."""
 
 from __future__ import annotations
 
@@ -28,21 +28,22 @@ from cloudgraft.server.tls import ReloadingCredentials, TlsFiles
 __all__ = ["ListenerLimits"]
 
 
-# -- Listening addresses, and the rule that nothing is exposed without TLS by accident ---------------------------------
+# -- addresses ---------------------------------------------------------------------------------------------------------
+# Nothing is exposed without TLS by accident.
 
 
 def has_port(listen: str) -> bool:
-    """False for a unix socket."""
+    """Whether the address has a port; False for a unix socket."""
     return not listen.startswith(("unix:", "unix-abstract:"))
 
 
 def is_loopback(listen: str) -> bool:
-    """True when only programs on this host can reach the address."""
+    """Whether only programs on this host can reach the address."""
     return not has_port(listen) or is_loopback_host(listen.rpartition(":")[0])
 
 
 def check_exposure(listen: str, *, secure: bool, insecure: bool) -> None:
-    """Refuses to serve other hosts without TLS unless told so in as many words."""
+    """Refuses to serve other hosts without TLS unless ``insecure`` explicitly allows it."""
     host, colon, port = listen.rpartition(":")
     if has_port(listen) and not (colon and host and port.isdigit() and int(port) <= 65535):
         raise InvalidArgumentError(f"{listen!r} is not an address of the form host:port, such as 127.0.0.1:8086")
@@ -53,41 +54,44 @@ def check_exposure(listen: str, *, secure: bool, insecure: bool) -> None:
         )
 
 
-# -- How much of the server one gRPC listener, and one connection to it, may take --------------------------------------
+# -- limits ------------------------------------------------------------------------------------------------------------
 
 
-_MOST_PENDING: Final = 100_000  # calls that wait to be handled; each takes some kilobytes
+_MOST_PENDING: Final = 100_000  # calls waiting to be handled; each takes some kilobytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerLimits:
-    """The defaults fit an autoscaler with several replicas: one connection each, tens of calls at once."""
+    """The limits of a listener and of each connection.
+
+    The defaults fit an autoscaler with several replicas: one connection each, tens of concurrent calls.
+    """
 
     connections: int = 512  # at most the listener's share of the descriptors
     streams: int = 50  # calls under way on one connection
     calls: int = 1000  # calls under way on all of them
     handshake: float = 10.0  # seconds from the connection to its first HTTP/2 frame
-    idle: float = 600.0  # seconds without a call after which a connection is closed, in an orderly way
+    idle: float = 600.0  # seconds without a call after which a connection is closed gracefully
     ping_interval: float = 10.0  # seconds between two pings that a client without calls may send
     header_bytes: int = 16 * 1024
     message_bytes: int = 4 * 1024 * 1024
 
     @property
     def allowed_connections(self) -> int:
-        """How many connections are accepted."""
+        """The number of connections to accept."""
         return connection_limit(self.connections)
 
     def grpc_options(self) -> tuple[tuple[str, int], ...]:
-        """The same for gRPC. Whatever is not here it does not limit: see docs/explanation/security.md."""
+        """The limits as gRPC options. gRPC limits nothing else: see docs/explanation/security.md."""
         pending = min(self.allowed_connections * self.streams, _MOST_PENDING)
         handshake = max(1, round(self.handshake * 1000))
         return (
             # Without this a second server on the same port would start, and each would get a part of the calls.
             ("grpc.so_reuseport", 0),
             ("grpc.max_allowed_incoming_connections", self.allowed_connections),
-            # Streams that were reset count until gRPC has freed them: that bounds rapid resets too.
+            # Reset streams count until gRPC has freed them: that limits rapid resets too.
             ("grpc.max_concurrent_streams", self.streams),
-            # gRPC drops calls of all connections at random when too many wait: there is room for all that can be.
+            # gRPC drops calls of all connections at random when too many wait: allow as many as can come.
             ("grpc.server.max_pending_requests", pending),
             ("grpc.server.max_pending_requests_hard_limit", pending + 1),
             ("grpc.server_handshake_timeout_ms", handshake),
@@ -96,7 +100,7 @@ class ListenerLimits:
             ("grpc.max_metadata_size", self.header_bytes),
             ("grpc.absolute_max_metadata_size", self.header_bytes),
             ("grpc.max_receive_message_length", self.message_bytes),
-            # Clients may ping this often while they have no calls; more is taken for an attack.
+            # Clients may ping this often while they have no calls; gRPC treats more as an attack.
             ("grpc.http2.min_ping_interval_without_data_ms", round(self.ping_interval * 1000)),
         )
 
@@ -104,18 +108,18 @@ class ListenerLimits:
 log = logging.getLogger("cloudgraft.server")
 
 _STATUS = {code.value[0]: code for code in grpc.StatusCode}
-_LONGEST_DETAILS = 4000  # they travel in a header, and clients refuse headers of more than 8 KiB or so
-_FIRST_PAUSE: Final = 0.05  # seconds between attempts to get the address back, doubled up to the longest
+_LONGEST_DETAILS = 4000  # details are sent in a header, and clients refuse headers of more than about 8 KiB
+_FIRST_PAUSE: Final = 0.05  # seconds between attempts to reopen the address, doubled up to the longest
 _LONGEST_PAUSE: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Where a listener is, and who may call it.
+    """The address of a listener, and the clients that may call it.
 
-    ``tls`` turns mTLS on, and ``allowed_clients`` names who may call (empty: everyone with a certificate of the client
-    authority). Without TLS only a loopback address is accepted, unless ``insecure`` says otherwise. ``credentials``
-    are ready-made ones instead of ``tls``. ``limits`` say how much of the server its clients may take.
+    ``tls`` turns mTLS on, and ``allowed_clients`` are the names that may call (empty: everyone with a certificate of
+    the client CA). Without TLS only a loopback address is accepted, unless ``insecure`` says otherwise.
+    ``credentials`` are ready-made ones instead of ``tls``. ``limits`` restrict the resources of clients.
     """
 
     listen: str
@@ -126,7 +130,7 @@ class Access:
     limits: ListenerLimits = ListenerLimits()
 
     def __post_init__(self) -> None:
-        """Refuses what would be open by accident."""
+        """Rejects settings that would expose the listener by accident."""
         if isinstance(self.allowed_clients, str):
             raise InvalidArgumentError(f"allowedClients is a list of names, not one: write [{self.allowed_clients}]")
         secure = self.tls is not None or self.credentials is not None
@@ -151,9 +155,9 @@ class Listener:
     ) -> None:
         """Prepares a listener; :meth:`start` opens it.
 
-        ``name`` is the listener's in the metrics.
-        ``trouble`` gives the reason why not to send calls here, for the health service; an empty string for none.
-        ``only_for_owner`` keeps other users of this host away from a unix socket.
+        ``name`` is the listener's name in the metrics.
+        ``trouble`` returns why not to call here, for the health service; empty when there is no reason.
+        ``only_for_owner`` denies other users of this host access to a unix socket.
         """
         self._handler = handler
         self._service_name = service_name
@@ -167,22 +171,22 @@ class Listener:
         self._allowed = AllowedClients(access.allowed_clients, self._watch)
         self._options = limits.grpc_options()
         self._calls = limits.calls
-        # "plugin" is what go-plugin's hosts ask for.
+        # go-plugin's hosts check the service "plugin".
         self._health = Health(("", "plugin", service_name), trouble)
         self._mask = 0o177 if only_for_owner and not has_port(self._listen) else None
         self._server: grpc.aio.Server | None = None
         self._stopping = asyncio.Event()
-        self._turn = asyncio.Lock()  # one at a time closes or opens the address
+        self._turn = asyncio.Lock()  # serialises closing and opening of the address
         self._drops: set[asyncio.Task[None]] = set()
 
     @property
     def address(self) -> str:
-        """Where it listens, with the real port."""
+        """The address it listens on, with the real port."""
         port = self._port or self._listen.rpartition(":")[2]
         return self._listen.rpartition(":")[0] + f":{port}" if has_port(self._listen) else self._listen
 
     async def start(self) -> None:
-        """Opens the port and begins to serve; raises UnavailableError when the port cannot be had."""
+        """Opens the port and begins to serve; raises UnavailableError when the port is not available."""
         await self._open()
         if has_port(self._listen):
             self._watch.start(self._port)
@@ -191,8 +195,9 @@ class Listener:
     async def drop_connections(self) -> None:
         """Ends all connections at once, calls in flight with UNAVAILABLE, and listens again on the same address.
 
-        If another program takes the address in between, it is waited for. A listener that is being stopped only ends
-        sooner, and one that was never started is left alone. Cancelling the caller does not leave it half done.
+        If another program takes the address in between, the listener waits for it. A listener that is stopping only
+        ends sooner, and nothing happens to one that was never started. Cancelling the caller does not leave it half
+        done.
         """
         task = asyncio.create_task(self._drop())
         self._drops.add(task)
@@ -200,7 +205,7 @@ class Listener:
         await asyncio.shield(task)
 
     async def stop(self, grace: float) -> None:
-        """Refuses new calls, lets those in flight end for at most ``grace`` seconds, then closes."""
+        """Refuses new calls, gives those in flight at most ``grace`` seconds to end, then closes."""
         self._stopping.set()
         self._watch.stop()
         await self._health.stop()
@@ -238,7 +243,7 @@ class Listener:
         registry.add_generic_rpc_handlers((self._handler,))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, registry)
         names: Sequence[str] = (self._service_name, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        # Not enable_server_reflection(): it would take the guard for a server with threads.
+        # Not enable_server_reflection(): it would take the guard for a threaded server.
         servicer = reflection.aio.ReflectionServicer(names)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, registry)
         server.add_generic_rpc_handlers((self._allowed.unknown_methods(),))
@@ -247,7 +252,7 @@ class Listener:
         self._server = server
 
     def _bind(self, server: grpc.aio.Server) -> int:
-        # Made anew for each server: gRPC asks for the first certificate once in the life of such credentials.
+        # New credentials for each server: gRPC fetches the first certificate only once for each credentials object.
         credentials = self.tls.server_credentials() if self.tls else self._credentials
         try:
             with _umask(self._mask):
@@ -262,7 +267,7 @@ class Listener:
 
 @contextlib.contextmanager
 def _umask(mask: int | None) -> Iterator[None]:
-    """Takes permissions from files made meanwhile. It holds for all threads, so it must be over at once."""
+    """Sets the umask for files created in the block. It affects all threads, so the block must be short."""
     if mask is None:
         yield
         return
@@ -274,13 +279,13 @@ def _umask(mask: int | None) -> Iterator[None]:
 
 
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: CloudgraftError) -> None:
-    """Ends a call with an error's status."""
+    """Aborts a call with an error's status."""
     metadata = tuple(metadata_of(error))
     await context.abort(_STATUS[StatusCode(error.status).value], fitting(error.message), metadata)
 
 
 def metadata_of(error: CloudgraftError) -> list[tuple[str, str]]:
-    """What goes along with an error's status: its name, since some errors share a status, and when to try again."""
+    """The metadata of an error: its name, since some errors share a status, and its retry-after."""
     metadata = [("cloudgraft-error", error.slug)]
     if isinstance(error.retry_after, int | float) and math.isfinite(error.retry_after):
         metadata.append(("cloudgraft-retry-after", f"{error.retry_after:g}"))
@@ -288,7 +293,7 @@ def metadata_of(error: CloudgraftError) -> list[tuple[str, str]]:
 
 
 def fitting(message: str) -> str:
-    """The message as it fits into a header: gRPC sends every byte that is not printable ASCII as three."""
+    """Truncates a message to fit into a header: gRPC sends every byte that is not printable ASCII as three."""
     length = 0
     for position, character in enumerate(message):
         length += 1 if " " <= character <= "~" else 3 * len(character.encode())

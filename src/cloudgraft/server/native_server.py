@@ -1,8 +1,8 @@
-"""The autoscaler's side of the server over the native transport: HTTP/2, TLS and ready replies without Python.
+"""Serves the autoscaler's calls over the native transport: HTTP/2, TLS and ready replies without Python.
 
-The extension (``native/`` in the repository) owns the connections. It answers from its table what the service answered
-before, and hands everything else over to the event loop. It never waits for the interpreter: the loop watches a
-descriptor, and takes what there is to do.
+The extension (``native/`` in the repository) owns the connections. It answers repeated calls from its table of earlier
+replies, and passes everything else to the event loop. It never waits for the interpreter: the loop watches a
+descriptor, and takes the pending work.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ __all__ = ["NativeServer"]
 
 log = logging.getLogger("cloudgraft.server")
 
-_BEAT: Final = 1.0  # seconds between two signs of life
+_BEAT: Final = 1.0  # seconds between two heartbeats
 _TABLE_BYTES: Final = 64 * 1024 * 1024
-_STALL: Final = 30.0  # seconds beyond the longest call, in which a client must have taken its answer
-_LAST: Final = 1.0  # seconds that connections get to end when they are cut
+_STALL: Final = 30.0  # seconds beyond the longest call within which a client must have read its answer
+_LAST: Final = 1.0  # seconds that connections get to end when they are dropped
 
 
 class NativeServer:
@@ -44,7 +44,7 @@ class NativeServer:
     def __init__(
         self, service: CloudProviderService, access: Access, *, trouble: Callable[[], str] | None = None
     ) -> None:
-        """Prepares a listener; :meth:`start` opens it. ``trouble`` gives the reason why not to call, for health."""
+        """Prepares a listener; :meth:`start` opens it. ``trouble`` returns why not to call here, for health."""
         self._service = service
         self._listen = self.address = access.listen
         self._trouble = trouble
@@ -79,10 +79,10 @@ class NativeServer:
         self._is_stopping = False
         self._stopped = asyncio.Event()
 
-    # -- life --------------------------------------------------------------------------------------------------------
+    # -- start and stop ----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Opens the port and begins to serve; raises UnavailableError when the port cannot be had."""
+        """Opens the port and begins to serve; raises UnavailableError when the port is not available."""
         self._use_tls()
         self._service.provider.follow(self)
         self._beat()
@@ -99,13 +99,13 @@ class NativeServer:
     async def drop_connections(self) -> None:
         """Ends all connections at once, calls in flight with UNAVAILABLE; the address stays open for new ones.
 
-        Changes that were under way go on inside: only their callers do not hear of it.
+        Changes under way continue; only their callers do not get the result.
         """
         self._native.drop_connections()
         log.info("closed all connections, and listening again", extra={"address": self.address})
 
     async def stop(self, grace: float) -> None:
-        """Refuses new calls, lets those in flight end for at most ``grace`` seconds, then closes."""
+        """Refuses new calls, gives those in flight at most ``grace`` seconds to end, then closes."""
         deadline = time.monotonic() + grace
         self._is_stopping = True
         if self._beating is not None:  # it was started
@@ -132,7 +132,7 @@ class NativeServer:
     # -- ready replies -----------------------------------------------------------------------------------------------
 
     def publish(self, subjects: Collection[str]) -> None:
-        """Drops all replies that depend on one of these."""
+        """Drops all replies that depend on one of these subjects."""
         self._native.publish(list(subjects))
 
     def clear(self) -> None:
@@ -140,7 +140,7 @@ class NativeServer:
         self._native.clear()
 
     def close(self) -> None:
-        """Sends no kept reply until the provider stands by them again."""
+        """Stops sending kept replies until the provider declares them valid again."""
         self._native.valid_until(0.0)
 
     async def _keep_beating(self) -> None:
@@ -149,8 +149,8 @@ class NativeServer:
             self._beat()
 
     def _beat(self) -> None:
-        """Tells the extension that this loop is at work, and what has changed meanwhile."""
-        # At -v5 every call is logged, so that every call has to come here.
+        """Sends a heartbeat of this loop to the extension, with the changed settings."""
+        # At -v5 every call is logged, so every call has to come here.
         self._native.bypass(self._is_stopping or log.isEnabledFor(logging.DEBUG))
         self._native.valid_until(self._service.provider.replies_valid_until())
         self._native.beat(self._can_be_used())
@@ -160,8 +160,8 @@ class NativeServer:
         try:
             usable = not (self._is_stopping or (self._trouble and self._trouble()))
         except Exception:
-            if self._is_usable is not False:  # once, not at every look
-                log.exception("cannot tell whether the server can be used: it counts as unusable")
+            if self._is_usable is not False:  # once, not at every check
+                log.exception("the check whether the server can be used failed: it counts as unusable")
             usable = False
         self._is_usable = usable
         return usable
@@ -173,7 +173,7 @@ class NativeServer:
                 self._refuse(reason)
         self._refused = counts
 
-    # -- what the extension hands over -------------------------------------------------------------------------------
+    # -- work from the extension -------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         for event in self._native.take():
@@ -196,7 +196,7 @@ class NativeServer:
     def _cancel(self, number: int) -> None:
         task = self._tasks.get(number)
         if task is not None:
-            # A task that is cancelled before its first step never comes to its own end.
+            # A task that is cancelled before its first step never runs its own clean-up.
             task.add_done_callback(lambda _: self._tasks.pop(number, None))
             task.cancel()
 
@@ -214,7 +214,7 @@ class NativeServer:
         except CloudgraftError as error:
             event.fail(StatusCode(error.status).value, fitting(error.message), metadata_of(error))
         except BaseException:
-            # At once: whoever keeps the exception keeps the call too, and its caller would wait.
+            # At once: a reference to the exception would keep the call open, and its caller would wait.
             event.fail(StatusCode.INTERNAL.value, "the call was given up: the server's log has the details", [])
             raise
         finally:
@@ -241,14 +241,14 @@ class NativeServer:
 
 
 def _key(rpc: str) -> str:
-    """How replies of this call are kept: by the whole request, or by what tells nodes apart."""
+    """The key of this call's replies: the whole request, or the fields that identify a node."""
     if rpc not in KEPT:
         return ""
     return "node" if rpc == "NodeGroupForNode" else "message"
 
 
 def _descriptors() -> bytes:
-    """The service and all that it imports, for reflection."""
+    """The descriptors of the service and of all its imports, for reflection."""
     found: dict[str, descriptor_pb2.FileDescriptorProto] = {}
 
     def add(file: Any) -> None:

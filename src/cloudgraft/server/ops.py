@@ -1,6 +1,6 @@
-"""The second port: ``/metrics`` for Prometheus, ``/healthz`` and ``/readyz`` for Kubernetes.
+"""Serves ``/metrics`` for Prometheus, ``/healthz`` and ``/readyz`` for Kubernetes, on a second port.
 
-Plain HTTP, read only, in threads of its own: it answers even when the event loop is stuck, and can say so.
+Plain HTTP, read only, in its own threads: it answers even when the event loop is stuck, and can report that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger("cloudgraft.server")
 
 _BEAT = 1.0
 _CONNECTIONS: Final = 64
-_STUCK = 15.0  # seconds without a beat; the autoscaler's own calls have failed three times by then
+_STUCK = 15.0  # seconds without a heartbeat; the autoscaler's own calls have failed three times by then
 
 
 class OpsServer:
@@ -37,7 +37,7 @@ class OpsServer:
         ready: Callable[[], str],
         listeners: ListenerMetrics | None = None,
     ) -> None:
-        """``ready`` gives the reason why not to send calls here, or an empty string."""
+        """``ready`` returns why not to call here; empty when calls are welcome."""
         listeners = listeners or ListenerMetrics(CollectorRegistry())
         self._registry = registry
         self._ready = ready
@@ -60,7 +60,7 @@ class OpsServer:
 
     @property
     def address(self) -> str:
-        """Where it listens, with the real port."""
+        """The address it listens on, with the real port."""
         return self._http.listens_on
 
     async def start(self) -> None:
@@ -99,7 +99,7 @@ def _verdict(trouble: str) -> tuple[HTTPStatus, str, bytes]:
 
 def _handler(ops: OpsServer) -> type[LimitedHandler]:
     class Handler(LimitedHandler):
-        timeout = 10  # a client that says nothing must not hold a thread for ever
+        timeout = 10  # a silent client must not hold a thread for ever
         server_version = "cloudgraft"
 
         def do_GET(self) -> None:  # noqa: N802 - the base class wants this name

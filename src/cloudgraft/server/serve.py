@@ -1,4 +1,4 @@
-"""From a provider to a running server: the one line in an author's ``main()``."""
+"""Runs a server for a provider: the only call in an author's ``main()``."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from cloudgraft.service import CloudProviderService
 from cloudgraft.service.metrics import ServiceMetrics
 
 log = logging.getLogger("cloudgraft.server")
-# New objects until the youngest are looked at, and how often that happens until older ones are too. A list of some
-# thousand machines alone would have all looked at again and again; what is dropped in a circle is mostly young.
+# Thresholds of the garbage collector: new objects before a collection of the youngest generation, and collections of a
+# generation before the next older one. With the defaults, a list of some thousand machines alone would cause repeated
+# full collections; unreachable cycles are mostly young.
 _COLLECT_AFTER = (2000, 10, 1000)
-_SWITCH_SECONDS = 0.001  # that one thread may compute while others wait; the interpreter's own default is 0.005
+_SWITCH_SECONDS = 0.001  # that one thread may compute while others wait; the interpreter's default is 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +35,11 @@ class ServeOptions:
 
     listen: str = "127.0.0.1:8086"
     tls: TlsFiles | None = None
-    allowed_clients: Collection[str] = ()  # by SAN or CN; empty: every client with a certificate of client_ca
+    allowed_clients: Collection[str] = ()  # names by SAN or CN; empty: every client with a certificate of client_ca
     insecure: bool = False  # serve other hosts without TLS
     ops: str | None = None  # address of /metrics, /healthz, /readyz; None for none
-    deadline: float = 30.0  # seconds; the longest any call may take
-    grace: float = 10.0  # seconds that calls in flight get at the end
+    deadline: float = 30.0  # seconds; the maximum duration of any call
+    grace: float = 10.0  # seconds that calls in flight get at shutdown
     force_options: bool = False
     limits: ListenerLimits = ListenerLimits()  # noqa: RUF009 - frozen
     transport: Transport = Transport.AUTO
@@ -55,9 +56,10 @@ class Running:
     transport: Transport
 
     async def drop_connections(self) -> None:
-        """Ends all connections at once, so that clients connect anew: to the leader, when this one no longer leads.
+        """Ends all connections at once, so that clients reconnect: to the leader, when this process no longer leads.
 
-        Calls in flight end with UNAVAILABLE. The same address is listened on again. Safe at any time, also twice.
+        Calls in flight end with UNAVAILABLE. The server listens on the same address again. Safe at any time, also
+        twice.
         """
         await self.server.drop_connections()
 
@@ -73,8 +75,8 @@ async def running(
 ) -> AsyncIterator[Running]:
     """Serves for as long as the block lasts: starts the provider, opens the ports, and ends both gracefully.
 
-    ``trouble`` gives the reason why the provider cannot be used now, for ``/readyz`` and gRPC's health service; an
-    empty string for none. ``gate`` is asked before every call, and raises when nothing may be answered.
+    ``trouble`` returns why the provider cannot be used now, for ``/readyz`` and gRPC's health service; empty when it
+    can. ``gate`` is called before every call, and raises when no call may be answered.
     """
     raise_descriptor_limit()
     metrics = metrics or ServiceMetrics()
@@ -118,12 +120,12 @@ async def running(
 
 
 async def _close(provider: Provider, seconds: float) -> None:
-    """Closes the provider, but does not wait for ever for one that hangs."""
+    """Closes the provider, with a timeout for one that hangs."""
     try:
         async with asyncio.timeout(seconds):
             await provider.close()
     except TimeoutError:
-        log.warning("the provider did not close within %g s; it is left", seconds)
+        log.warning("the provider did not close within %g s; stopping without it", seconds)
 
 
 async def serve_until_told(
@@ -137,7 +139,7 @@ async def serve_until_told(
 ) -> None:
     """Serves until SIGTERM or SIGINT, also while it starts; a second signal ends the program at once.
 
-    What ``beside`` makes is entered when the server is up, and left before it goes.
+    The context that ``beside`` returns is entered when the server is up, and left before it stops.
     """
     with StopSignals() as told:
         try:
@@ -150,15 +152,15 @@ async def serve_until_told(
         except asyncio.CancelledError:
             if not told.while_starting:
                 raise
-            log.info("told to stop while starting")
+            log.info("stopped by a signal while starting")
 
 
 def settle() -> None:
-    """Arranges the interpreter for a program that is up and has calls to answer: call it once.
+    """Tunes the interpreter for a started server: call it once.
 
-    What is there now stays for good, and full garbage collections become rare: each walks through all libraries and
-    the whole fleet. And a thread that computes, such as a cloud's library that reads a long list, gives way to the
-    event loop after a moment. Both would hold up all calls.
+    Existing objects are excluded from garbage collection, and full collections become rare: each walks through all
+    libraries and the whole fleet. A thread that computes, such as a cloud's library that reads a long list, yields to
+    the event loop after a moment. Both would delay all calls.
     """
     gc.collect()
     gc.freeze()
@@ -167,9 +169,9 @@ def settle() -> None:
 
 
 def serve(provider: Provider | BlockingProvider, options: ServeOptions | None = None) -> None:
-    """Serves a provider until the process is told to stop, and says where on standard error. Blocks.
+    """Serves a provider until a signal stops the process, and prints its address on standard error. Blocks.
 
-    The log goes to standard error too, unless the program has set up logging of its own.
+    The log goes to standard error too, unless the program has configured logging.
 
     >>> from cloudgraft.server import serve
     >>> serve(MyProvider())  # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""Being told to stop: SIGTERM, as Kubernetes does it, or SIGINT, as a person does."""
+"""Handles the signals that stop a server: SIGTERM from Kubernetes, SIGINT from a person."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
-    """Turns the first signal into a wish to stop, and leaves the second its usual, sudden effect.
+    """Turns the first signal into a graceful stop. The second one ends the process at once, as usual.
 
-    A signal that comes before :meth:`wait` cancels the task that is still starting things: it is not waited for.
+    A signal before :meth:`wait` cancels the task that is still starting the server.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class StopSignals:
         self.while_starting = False
 
     def __enter__(self) -> Self:
-        """Begins to listen, for the current task."""
+        """Begins to handle signals, for the current task."""
         self._task = asyncio.current_task()
         for number in _SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, self._told)
@@ -31,11 +31,11 @@ class StopSignals:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stops listening."""
+        """Restores the usual handling."""
         self._let_go()
 
     async def wait(self) -> None:
-        """Until a signal comes."""
+        """Waits for a signal."""
         self._task = None
         await self._event.wait()
 

@@ -1,7 +1,7 @@
-"""Server certificates that are read again when their files change, without dropping a connection.
+"""Reloads server certificates when their files change, without dropping a connection.
 
-gRPC asks for the certificate at each new connection; connections that exist keep the one they began with. A pair of
-files that does not fit together (a rotation that is half done, say) is not used: the old one stays until it does.
+gRPC fetches the certificate for each new connection; existing connections keep theirs. Files that do not match, for
+example during a rotation, are not used: the old certificate stays until they do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger("cloudgraft.server")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """Where the server's certificate, its key and the authority of its clients are found (PEM)."""
+    """The paths of the server's certificate, its key and the CA of its clients (PEM)."""
 
     cert: Path
     key: Path
@@ -31,7 +31,7 @@ class TlsFiles:
 
 
 class ReloadingCredentials:
-    """mTLS credentials for a gRPC server, kept in step with their files."""
+    """mTLS credentials for a gRPC server that follow their files."""
 
     def __init__(self, files: TlsFiles) -> None:
         """Reads the files; raises an error that names the file when they cannot be used."""
@@ -39,21 +39,21 @@ class ReloadingCredentials:
         self._lock = threading.Lock()
         self._seen = stamp(*self._paths)
         self._loaded = load_tls(*self._paths)
-        self._given = self._loaded  # what gRPC was last given
+        self._given = self._loaded  # what gRPC got last
 
     @property
     def expires(self) -> float:
-        """When the certificate ends that the next connection gets, in seconds since the epoch."""
+        """When the certificate of the next connection expires, in seconds since the epoch."""
         self.reload()
         return self._loaded.expires
 
     @property
     def material(self) -> TlsMaterial:
-        """What was read last."""
+        """The certificate, key and CA that were read last."""
         return self._loaded
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """What a gRPC listener takes; a client without a certificate of the authority fails in the handshake."""
+        """The credentials for a gRPC listener; the handshake fails for a client without a certificate of the CA."""
         return grpc.dynamic_ssl_server_credentials(
             _configuration(self._loaded),
             self._fetch,  # type: ignore[arg-type]  # None is "no change", which the stubs do not know
@@ -61,12 +61,12 @@ class ReloadingCredentials:
         )
 
     def reload(self) -> bool:
-        """Reads the files again if they have changed; True when there is a new certificate now."""
+        """Reads the files again if they have changed; returns whether there is a new certificate."""
         with self._lock:
             now = stamp(*self._paths)
             if now == self._seen:
                 return False
-            self._seen = now  # also when they cannot be used: that is told once, not at every connection
+            self._seen = now  # also when they cannot be used: that is logged once, not at every connection
             try:
                 self._loaded = load_tls(*self._paths)
             except CloudgraftError as error:
@@ -76,7 +76,7 @@ class ReloadingCredentials:
             return True
 
     def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
-        # Called by gRPC in a thread of its own, before each handshake. An exception here would refuse the client.
+        # gRPC calls this in its own thread, before each handshake. An exception here would refuse the client.
         self.reload()
         loaded = self._loaded
         if loaded is self._given:

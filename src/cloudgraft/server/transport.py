@@ -17,7 +17,7 @@ __all__ = ["AutoscalerServer", "Transport", "choose_transport", "make_server"]
 
 
 class Transport(StrEnum):
-    """What carries the autoscaler's calls."""
+    """The transport of the autoscaler's calls."""
 
     AUTO = "auto"
     NATIVE = "native"
@@ -29,24 +29,24 @@ class AutoscalerServer(Protocol):
 
     @property
     def address(self) -> str:
-        """Where it listens, with the real port."""
+        """The address it listens on, with the real port."""
 
     @property
     def tls(self) -> ReloadingCredentials | None:
         """The certificate in use."""
 
     def start(self) -> Awaitable[None]:
-        """Opens the port and begins to serve; raises UnavailableError when the port cannot be had."""
+        """Opens the port and begins to serve; raises UnavailableError when the port is not available."""
 
     def drop_connections(self) -> Awaitable[None]:
         """Ends all connections at once, calls in flight with UNAVAILABLE, and accepts new ones."""
 
     def stop(self, grace: float) -> Awaitable[None]:
-        """Refuses new calls, lets those in flight end for at most ``grace`` seconds, then closes."""
+        """Refuses new calls, gives those in flight at most ``grace`` seconds to end, then closes."""
 
 
 def choose_transport(wanted: Transport) -> Transport:
-    """The one that serves. InvalidArgumentError when it is not installed."""
+    """The transport to use; raises InvalidArgumentError when it is not installed."""
     is_installed = importlib.util.find_spec("cloudgraft_native") is not None
     if wanted is Transport.NATIVE and not is_installed:
         raise InvalidArgumentError(
@@ -59,7 +59,7 @@ def choose_transport(wanted: Transport) -> Transport:
 def make_server(
     service: CloudProviderService, access: Access, transport: Transport, *, trouble: Callable[[], str] | None = None
 ) -> AutoscalerServer:
-    """A listener over that transport, chosen already; ``start`` opens it."""
+    """Makes a listener over the chosen transport; ``start`` opens it."""
     if transport is Transport.GRPCIO:
         return GrpcServer(service, access, trouble=trouble)
     from cloudgraft.server.native_server import NativeServer  # noqa: PLC0415 - needs the extension
