@@ -1,1 +1,1 @@
-"""The command line: one module per verb, which wires the parts together."""
+"""Implements the command line: one module per verb."""

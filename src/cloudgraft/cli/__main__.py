@@ -1,4 +1,4 @@
-"""``python -m cloudgraft.cli``, for where the console script is not on the PATH."""
+"""Runs ``python -m cloudgraft.cli``, where the console script is not on the PATH."""
 
 from cloudgraft.cli.main import main
 

@@ -1,4 +1,4 @@
-"""`cloudgraft accept-loss`: believe that many machines are gone, or broken, at once."""
+"""`cloudgraft accept-loss`: accepts that many machines are gone, or broken, at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def command(group: str | None, cloud: str, admin: Admin, output: str) -> None:
 
     When a list misses many machines at once, or a group has many broken ones, the server holds that back: the cloud is
     more likely wrong. `cloudgraft status` shows what is held back. Check in the cloud itself before you accept it: then
-    missing machines are taken for gone, and broken ones are replaced step by step.
+    missing machines count as gone, and broken ones are replaced step by step.
     """
     result = admin.call("AcceptLoss", subject(group, cloud))
     if output == "json":

@@ -1,4 +1,4 @@
-"""How `status`, `explain`, `pause` and the others reach the running server: options, connection, errors."""
+"""Connects `status`, `explain`, `pause` and other commands to the running server: options, connection, errors."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 __all__ = ["Admin", "options"]
 
 _DEFAULT: Final = Path("cloudgraft.yaml")
-_ANY: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}  # noqa: S104 - where a server may listen
+_ANY: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}  # noqa: S104 - addresses to listen on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admin:
-    """Which server is meant, and how it is called."""
+    """The server that a command calls, and how."""
 
     config: Path | None
     address: str
@@ -38,7 +38,7 @@ class Admin:
     timeout: timedelta
 
     def call(self, method: str, request: Mapping[str, object] | None = None) -> dict[str, Any]:
-        """One call; raises CloudgraftError."""
+        """Makes one call; raises CloudgraftError."""
 
         async def ask() -> dict[str, Any]:
             async with self.connect() as client:
@@ -47,9 +47,9 @@ class Admin:
         return asyncio.run(ask())
 
     def connect(self) -> AdminClient:
-        """A client of the server; nothing is dialled yet."""
+        """A client of the server, not connected yet."""
         if self.address and self.config is not None:
-            raise click.UsageError("--config and --admin do not go together: say one of them")
+            raise click.UsageError("--config and --admin exclude each other: use one of them")
         address = self.address or _address_in(self.config or _default())
         return AdminClient(address, tls=self._tls(address), timeout=self.timeout.total_seconds())
 
@@ -68,7 +68,7 @@ class Admin:
 
 
 def options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options that say which server; the command gets ``admin``. An error is one line, and exit code 1."""
+    """Adds the options that select a server; the command gets ``admin``. An error is one line, and exit code 1."""
 
     @functools.wraps(command)
     def run(
@@ -143,14 +143,14 @@ def _default() -> Path:
 
 
 def _address_in(path: Path) -> str:
-    """Where the server of this file listens for operators.
+    """The admin address of the server of this file.
 
-    Only what says so is read: an operator needs to look at a server also when its file has become invalid, or names
+    Reads only the keys needed for that: an operator must reach a server even when its file has become invalid, or names
     secrets that only the server may read.
     """
     try:
         data = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:  # PyYAML refuses an impossible date so
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:  # ValueError: an impossible date
         why = error.strerror if isinstance(error, OSError) else "it is not YAML"
         raise InvalidArgumentError(f"cannot read {path}: {why}; --admin ADDRESS does without it") from error
     admin, store = (_section(data, key) for key in ("admin", "store"))

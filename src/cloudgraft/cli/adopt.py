@@ -1,4 +1,4 @@
-"""`cloudgraft adopt`: takes over the machines of a cluster that is already running."""
+"""`cloudgraft adopt`: adopts the machines of a cluster that already runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Examples:
 @admin_client.options
 @output_option
 def command(group: str, machine_ids: tuple[str, ...], prefix: str, admin: Admin, output: str, *, yes: bool) -> None:
-    """Take machines that are running already into a node group.
+    """Adopt machines that already run into a node group.
 
     MACHINE_ID is the cloud's own id of a machine. The machines need no marks of ours: they get them where their driver
     can do that, else their ids with their creation times prove that they are ours. Each must run, and its providerID

@@ -1,4 +1,4 @@
-"""`cloudgraft call`: one of the 15 calls, to any server in any language."""
+"""`cloudgraft call`: makes one of the 15 calls, to any server in any language."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _duration(_context: click.Context, _option: click.Parameter, text: str) -> t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Where:
-    """The options that say which server; empty where not given."""
+    """The options that select a server; empty where not given."""
 
     address: str
     cloud_config: str
@@ -75,7 +75,7 @@ class _Where:
     cacert: str
 
     def config(self) -> CloudConfig:
-        """The one config that they describe; a usage error for none or two."""
+        """The cloud-config that they describe; a usage error for none or two."""
         if sum(map(bool, (self.address, self.cloud_config, self.url))) != 1:
             raise click.UsageError("say where the server is, with one of --address, --cloud-config and --url")
         if self.cloud_config:
@@ -91,7 +91,7 @@ class _Where:
             key=self.key,
             cert=self.cert,
             cacert=self.cacert,
-            # In a cloud-config a cacert alone would mean plain text. Nobody who gives one means that.
+            # In a cloud-config a cacert alone would mean plain text, which a user who gives one does not expect.
             tls=bool(self.cacert) and not self.cert,
         )
 
@@ -248,7 +248,7 @@ def _fail(message: str, hint: str = "") -> NoReturn:
 def _logging(verbosity: int) -> Iterator[None]:
     """Shows the client's log on standard error while the command runs.
 
-    Without -v that is what concerns the configuration; a failed call is told by the command itself.
+    Without -v it shows only messages about the configuration; the command itself reports a failed call.
     """
     log, handler = logging.getLogger("cloudgraft.client"), _EchoHandler()
     handler.addFilter(lambda record: verbosity > 0 or not hasattr(record, "rpc"))

@@ -1,4 +1,4 @@
-"""The 15 calls for a person: what each is for, an example, and a request made from JSON."""
+"""Describes the 15 calls, with examples, and builds requests from JSON."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ __all__ = ["CATALOGUE", "Entry", "build_request", "find_rpc"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One call, described."""
+    """The description of one call."""
 
     meaning: str
-    example: Mapping[str, object]  # a request that makes sense; empty where the call takes nothing
+    example: Mapping[str, object]  # a useful request; empty where the call has no fields
 
 
 _NODE: Final = {"name": "node-1", "providerID": "sim://node-1"}
@@ -77,7 +77,7 @@ def build_request(rpc: Rpc, text: str) -> Message:
     pod = data.get("pod")
     if rpc.request is pb.PricingPodPriceRequest and isinstance(pod, dict):
         data = {**data, "pod": ""}
-    # The stubs also name the class of protobuf's C library, which has the same face.
+    # The stubs also name the class of protobuf's C library, which has the same interface.
     _check_fields(data, rpc.request.DESCRIPTOR)  # type: ignore[arg-type]
     try:
         request = json_format.ParseDict(data, rpc.request())
@@ -90,7 +90,7 @@ def build_request(rpc: Rpc, text: str) -> Message:
 
 
 def _check_fields(data: Mapping[str, object], message: Descriptor) -> None:
-    """Refuses a field that the message does not have, with the nearest one that it has."""
+    """Rejects a field that the message does not have, and suggests the nearest one."""
     known = {field.json_name: field for field in message.fields} | {field.name: field for field in message.fields}
     for name, value in data.items():
         if name not in known:
@@ -103,7 +103,7 @@ def _check_fields(data: Mapping[str, object], message: Descriptor) -> None:
 
 def _check_value(value: object, field: FieldDescriptor) -> None:
     inner = field.message_type
-    # Maps and Google's own types have a JSON form of their own, which the parser checks.
+    # Maps and Google's own types have their own JSON form, which the parser checks.
     if inner is None or inner.GetOptions().map_entry or inner.full_name.startswith("google."):
         return
     for item in value if isinstance(value, list) else [value]:
@@ -112,7 +112,7 @@ def _check_value(value: object, field: FieldDescriptor) -> None:
 
 
 def _complete(request: Message) -> None:
-    """Fills what every autoscaler sends, in the fields of old and new releases alike."""
+    """Fills in what every autoscaler sends, in the fields of old and new releases."""
     if isinstance(request, pb.NodeGroupAutoscalingOptionsRequest):
         given = wire.options_from_pb(request.defaults) if request.HasField("defaults") else AutoscalingOptions()
         request.defaults.CopyFrom(wire.options_to_pb(given.over(FLAG_DEFAULTS)))
@@ -124,7 +124,7 @@ def _complete(request: Message) -> None:
 
 
 def _complete_period(request: pb.PricingNodePriceRequest | pb.PricingPodPriceRequest) -> None:
-    """Without a period, the next hour: that is what the autoscaler asks about (R82)."""
+    """Without a period, uses the next hour, as the autoscaler does (R82)."""
     start, end = wire.period_from_pb(request)
     if not (request.HasField("startTimestamp") or request.HasField("startTime")):
         start = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""`cloudgraft certs`: make, renew and look at the certificates between the autoscaler and cloudgraft."""
+"""`cloudgraft certs`: makes, renews and checks the certificates of the autoscaler and cloudgraft."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def _print_report(report: Report, now: datetime) -> None:
 
 
 def _go_client(report: Report) -> str:
-    """What the autoscaler will look for in the server's certificate, and whether it is there."""
+    """The name that the autoscaler expects in the server's certificate, and whether the certificate has it."""
     servers = [info for info in report.certificates if info.purpose in {"server", "any"}]
     if report.server_name is None:
         names = ", ".join(dict.fromkeys(name for info in servers for name in info.names))

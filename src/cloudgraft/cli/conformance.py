@@ -1,4 +1,4 @@
-"""`cloudgraft conformance`: judges any externalgrpc server, in any language, by the autoscaler's contract."""
+"""`cloudgraft conformance`: tests any externalgrpc server, in any language, against the autoscaler's contract."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ Examples:
   cloudgraft conformance --list
 """
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: the terminal is closed
-_USAGE: Final = 2  # exit code for what cannot be done as it was asked for
+_USAGE: Final = 2  # exit code for wrong usage
 
 
 def _names(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
-    """The values of --only: rules in upper case, checks as they are called."""
+    """The values of --only: rules in upper case, checks by their names."""
     words = [word.strip() for text in given for word in text.split(",") if word.strip()]
     names = [word.upper() if word.upper() in RULES else word for word in words]
     try:
@@ -105,7 +105,7 @@ def command(
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a server may say what this terminal cannot show
+            stream.reconfigure(errors="replace")  # a server may send characters that this terminal cannot show
     if list_only:
         _print_rules(only, output)
         return
@@ -118,7 +118,7 @@ def command(
 
 
 def _config(kit: str, *, address: str, cloud_config: str, group: str, allow_existing: bool) -> KitConfig:
-    """The file with the options laid over it: where the server is, they say together or not at all."""
+    """The file, overridden by the options. The options give the whole address of the server, or none of it."""
     try:
         config = KitConfig.load(kit) if kit else KitConfig()
     except CloudgraftError as error:
@@ -164,7 +164,7 @@ def _judge(context: click.Context, session: Session) -> Report:
 
 
 async def _run(session: Session) -> signal.Signals | None:
-    """Judges to the end, or until a signal comes, which is answered; what was made is deleted in either case."""
+    """Runs to the end or until a signal, which is returned; deletes the created machines in either case."""
     loop, told = asyncio.get_running_loop(), list[signal.Signals]()
     judging = asyncio.ensure_future(session.run())
 
@@ -207,7 +207,7 @@ def _print_report(report: Report, output: str) -> None:
 
 
 def _print(shown: RenderableType) -> None:
-    """For people; in a pipe without the spaces that fill up the lines of a table."""
+    """Prints for people; in a pipe without the padding of tables."""
     out = console()
     if out.is_terminal:
         out.print(shown)

@@ -1,4 +1,4 @@
-"""`cloudgraft db`: look after the journal: check it, bring it up to date, take it somewhere else."""
+"""`cloudgraft db`: checks, upgrades, exports, imports and repairs the journal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _example(*commands: str) -> str:
 
 
 def _where(function: F) -> F:
-    """The options that say which journal."""
+    """Adds the options that select a journal."""
     store = click.option(
         "--store",
         default="",
@@ -63,7 +63,7 @@ def _where(function: F) -> F:
     ),
 )
 def command() -> None:
-    """Look after the journal.
+    """Check, upgrade, export, import and repair the journal.
 
     The journal is what cloudgraft knows of its machines. A password for PostgreSQL does not belong on a command line:
     let --config name a passwordFile, or set PGPASSWORD or PGPASSFILE.
@@ -75,7 +75,7 @@ def command() -> None:
 @output_option
 @click.pass_context
 def _check(context: click.Context, store: str, config_file: Path | None, output: str) -> None:
-    """Read all of the journal, and tell whether it is sound and what is in it.
+    """Read the whole journal, and report whether it is intact and what it contains.
 
     Changes nothing, and may run beside a server. Exit code 1 when something is wrong, with what to do about it.
     """
@@ -170,7 +170,7 @@ def _repair(store: str, config_file: Path | None, output: str, *, yes: bool) -> 
 
 @contextlib.contextmanager
 def _database(store: str, config_file: Path | None) -> Iterator[tuple[Database, Configured]]:
-    """The journal, and what the configuration says of its cluster."""
+    """Opens the journal, with the configured cluster."""
     if bool(store) == (config_file is not None):
         raise click.UsageError("say which journal, with one of --store and --config")
     config = load(config_file) if config_file is not None else None
@@ -183,7 +183,7 @@ def _database(store: str, config_file: Path | None) -> Iterator[tuple[Database, 
 
 @contextlib.contextmanager
 def _target(target: str) -> Iterator[IO[str]]:
-    """Standard output, or a file that only its owner reads and that is there when it is complete."""
+    """Standard output, or a file that only its owner can read and that appears when it is complete."""
     if target == _STDOUT:
         yield sys.stdout
         return

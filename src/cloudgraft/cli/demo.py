@@ -1,4 +1,4 @@
-"""`cloudgraft demo`: a short day of an autoscaled cluster, with nothing to set up."""
+"""`cloudgraft demo`: plays a short day of an autoscaled cluster, without any setup."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _play_plain(console: Console, speed: float | None) -> Summary | signal.Signa
 
 
 def _play_live(console: Console, speed: float | None) -> Summary | signal.Signals:
-    held_back = io.StringIO()  # a line of the log would tear the screen apart
+    held_back = io.StringIO()  # a log line would break the display
     _log_errors(held_back)
     try:
         with LivePresenter(console, Pace(speed or 1.0)) as presenter:
@@ -122,7 +122,7 @@ def _play_live(console: Console, speed: float | None) -> Summary | signal.Signal
 
 
 def _log_errors(stream: TextIO | None = None) -> None:
-    """A stock-out and a cluster that dies are there on purpose: the story tells them better than a warning does."""
+    """Logs only errors: a stock-out and a dying cluster are part of the demo, which explains them itself."""
     logs.configure(1, "console", stream)
     logging.getLogger("cloudgraft").setLevel(logging.ERROR)
 
@@ -132,7 +132,7 @@ async def _play(presenter: Presenter) -> Summary | signal.Signals:
 
 
 async def _until_told(story: Coroutine[Any, Any, T]) -> T | signal.Signals:
-    """Plays a demo to its end, or until a signal comes: then the server is stopped first."""
+    """Plays a demo to its end, or until a signal; stops the server first in that case."""
     loop, told = asyncio.get_running_loop(), list[signal.Signals]()
     playing = asyncio.ensure_future(story)
 

@@ -1,4 +1,4 @@
-"""`cloudgraft discovery`: which remote clusters share resources. Serve it, announce a cluster, or look at it."""
+"""`cloudgraft discovery`: serves the register of remote clusters, announces a cluster, or shows the register."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cloudgraft.sdk.errors import PreconditionError
 
 __all__ = ["command"]
 
-# part -> module and name in it, in the order in which the help shows them
+# subcommand -> module and name in it, in the order of the help
 _PARTS = {
     "serve": ("discovery_serve", "serve"),
     "agent": ("discovery_agent", "agent"),
@@ -27,7 +27,7 @@ _NEEDED = ("fastapi", "uvicorn", "httpx2")
 
 
 class _Parts(click.Group):
-    """Loads a part's module when it is used: a look at the clusters does not load the server."""
+    """Loads a subcommand's module when it is used: showing the clusters does not load the server."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_PARTS)

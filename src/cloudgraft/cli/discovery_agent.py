@@ -1,4 +1,4 @@
-"""`cloudgraft discovery agent`: announces the cluster that it runs in, or that a kubeconfig names."""
+"""`cloudgraft discovery agent`: announces the cluster it runs in, or the cluster of a kubeconfig."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def _run(config: AgentConfig) -> None:
 
 
 async def _until(told: StopSignals, working: asyncio.Task[None]) -> None:
-    """Until a signal comes; or the work ends, which only a bug does."""
+    """Waits for a signal, or for the end of the work, which only a bug ends."""
     stopping = asyncio.create_task(told.wait())
     await asyncio.wait({stopping, working}, return_when=asyncio.FIRST_COMPLETED)
     for task in (stopping, working):
@@ -112,14 +112,14 @@ async def _id_of(kube: KubeClient) -> str:
 
 
 def connected(reach: Reach) -> KubeClient:
-    """A client of the cluster that a file says how to reach."""
+    """A client of the configured cluster."""
     if reach.kubeconfig is not None:
         return connect(reach.kubeconfig)
     return connect_in_cluster()
 
 
 def settings_of(config: AgentConfig, id_: str) -> AgentSettings:
-    """What the file says, in the agent's words."""
+    """The agent's settings of a configuration."""
     said, network = config.cluster, config.cluster.network
     spec = ClusterSpec(
         id=id_,

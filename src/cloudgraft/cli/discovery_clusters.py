@@ -1,4 +1,4 @@
-"""`cloudgraft discovery clusters`, `put`, `delete`, `prices` and `credentials`: the register, from a terminal."""
+"""`cloudgraft discovery clusters`, `put`, `delete`, `prices` and `credentials`: shows and changes the register."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MOST = 1 << 20
 @click.option("-l", "--selector", default="", metavar="SELECTOR", help="A label selector, as kubectl has it.")
 @click.option("--state", type=click.Choice([state.value for state in ClusterState]), help="Only those in this state.")
 def clusters(remote: Remote, output: str, selector: str, state: str | None) -> None:
-    """Show the clusters that a server knows: what is free there, what is set aside, and whether they are heard of."""
+    """Show the clusters that a server knows: free and reserved resources, and whether they still report."""
     found = remote.call(lambda client: client.clusters(selector=selector, state=state or ""))
     if output == "json":
         print_json([ClusterView.of(cluster).model_dump(mode="json", by_alias=True) for cluster in found])
@@ -80,8 +80,8 @@ def _amounts(resources: Resources) -> str:
 def put(remote: Remote, cluster: str, path: Path | None, *, cordoned: bool | None) -> None:
     """Declare a cluster, or change what is declared of it.
 
-    With --file all of it is replaced; with --cordon or --uncordon alone, only that. What an agent announces it says
-    again whenever it changes.
+    --file replaces all of it; --cordon or --uncordon alone change only that. An agent announces its cluster again
+    whenever it changes.
     """
     if path is None and cordoned is None:
         raise click.UsageError("say what: --file FILE, --cordon or --uncordon")
@@ -147,7 +147,7 @@ def delete(remote: Remote, cluster: str, *, force: bool) -> None:
 
 @click.group("prices")
 def prices() -> None:
-    """Show or set what a cluster asks."""
+    """Show or set the prices of a cluster."""
 
 
 @prices.command("show", epilog="\b\nExample:\n  cloudgraft discovery prices show turin -o json")
@@ -155,7 +155,7 @@ def prices() -> None:
 @output_option
 @click.argument("cluster")
 def _show(remote: Remote, cluster: str, output: str) -> None:
-    """Show all that a cluster asks, now and at other times."""
+    """Show all prices of a cluster, current and scheduled."""
     found = remote.call(lambda client: client.prices(cluster))
     if output == "json":
         print_json([PricesView.of(one).model_dump(mode="json", by_alias=True) for one in found])
@@ -197,7 +197,7 @@ def _set(
     until: str | None,
     add: bool,
 ) -> None:
-    """Set what a cluster asks. It counts from the next search on."""
+    """Set the prices of a cluster. They apply from the next search on."""
     wanted = PriceList(
         currency=currency,
         unit={name: _money(price) for name, price in _pairs(units).items()},

@@ -1,4 +1,4 @@
-"""`cloudgraft discovery offers`: who could meet a need, at what price, and why not the others."""
+"""`cloudgraft discovery offers`: searches clusters for a node, with prices, and reasons for those that do not fit."""
 
 from __future__ import annotations
 

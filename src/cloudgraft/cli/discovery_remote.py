@@ -1,4 +1,4 @@
-"""How commands reach a discovery server: options, connection, and errors as one line."""
+"""Connects commands to a discovery server: options, connection, and errors as one line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 _file: Final = click.Path(path_type=Path, dir_okay=False)
 _FILE: Final = Path("discovery.yaml")
 _LISTEN: Final = "127.0.0.1:9010"
-_ANY: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - where a server may listen
+_ANY: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - addresses to listen on
 _OPTIONS: Final = (
     click.option(
         "--server",
@@ -42,14 +42,14 @@ _OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remote:
-    """Which server is meant, and as whom it is asked."""
+    """The server that a command calls, and the client's credentials."""
 
     server: str
     tls: ClientTls
     token_file: Path | None
 
     def call(self, ask: Callable[[DiscoveryClient], Awaitable[T]]) -> T:
-        """One or more calls; raises CloudgraftError."""
+        """Makes one or more calls; raises CloudgraftError."""
 
         async def run() -> T:
             async with DiscoveryClient(self.server, tls=self.tls, token_file=self.token_file, timeout=15.0) as client:
@@ -59,7 +59,7 @@ class Remote:
 
 
 def options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options that say which server; the command gets ``remote``. An error is one line, and exit code 1."""
+    """Adds the options that select a server; the command gets ``remote``. An error is one line, and exit code 1."""
 
     @functools.wraps(command)
     def run(
@@ -88,7 +88,7 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _default() -> str:
-    """The server of the file in this directory. Only what says where it is is read."""
+    """The server of the file in this directory. Reads only the keys needed for its address."""
     try:
         data = yaml.safe_load(_FILE.read_text("utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError):

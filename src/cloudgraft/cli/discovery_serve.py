@@ -1,4 +1,4 @@
-"""`cloudgraft discovery serve` and `rotate-keys`: the server of a file, and what is done to its database."""
+"""`cloudgraft discovery serve` and `rotate-keys`: runs a discovery server, and re-encrypts its credentials."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def serve(path: Path, verbosity: int | None, log_format: str | None, *, check: b
         click.echo(f"{path}: good ({len(config.clients)} clients)")
         return
     logs.configure(config.log.level, config.log.format)
-    signal.signal(signal.SIGHUP, lambda *_: None)  # until it is waited for
+    signal.signal(signal.SIGHUP, lambda *_: None)  # ignored until the watch handles it
 
     async def reload() -> None:
         try:
@@ -138,7 +138,7 @@ def rotate_keys(path: Path) -> None:
 
 
 class DiscoveryServer:
-    """A discovery server as its file says."""
+    """A discovery server of a configuration."""
 
     def __init__(self, config: DiscoveryConfig) -> None:
         """Opens nothing yet; raises an error that names what cannot be used."""
@@ -179,7 +179,7 @@ class DiscoveryServer:
             yield
 
     def replace(self, config: DiscoveryConfig) -> None:
-        """Takes the clients and keys of a changed file. Raises, and changes nothing, when they cannot be used."""
+        """Applies the clients and keys of a changed file. Raises, and changes nothing, when they cannot be used."""
         vault = _vault(config)
         fixed = [name for name in _FIXED if getattr(config, name) != getattr(self._config, name)]
         if fixed:
@@ -200,7 +200,7 @@ class DiscoveryServer:
 
 @asynccontextmanager
 async def _working(work: Callable[[], Coroutine[Any, Any, None]], name: str) -> AsyncIterator[None]:
-    """Has it done for as long as the block lasts."""
+    """Runs the work in the background while the block lasts."""
     task = asyncio.create_task(_kept_up(work, name), name=name)
     try:
         yield
@@ -210,12 +210,12 @@ async def _working(work: Callable[[], Coroutine[Any, Any, None]], name: str) -> 
 
 
 async def _kept_up(work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
-    """Until cancelled. A bug in it is told, and does not leave everything as it was for ever, unseen."""
+    """Runs the work until cancelled. After a bug, logs it and restarts the work, so that it does not stop unnoticed."""
     while True:
         try:
             await work()
-        except Exception:  # noqa: BLE001 - whatever it is, it ends neither this nor the server
-            _LOG.exception("the %s failed by a bug, and begins anew", name)
+        except Exception:  # noqa: BLE001 - no error may end this loop or the server
+            _LOG.exception("the %s failed because of a bug, restarting it", name)
         await asyncio.sleep(_ANEW)
 
 

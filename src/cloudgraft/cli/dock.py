@@ -1,4 +1,4 @@
-"""`cloudgraft dock`: where drivers dial in. Serve it alone, see who is connected, or dial in with any driver."""
+"""`cloudgraft dock`: serves drivers that dial in without an engine, and shows connected drivers."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def command(
         click.echo(f"{path}: good ({', '.join(found)})")
         return
     logs.configure(config.log.level, config.log.format)
-    signal.signal(signal.SIGHUP, lambda *_: None)  # until it is waited for
+    signal.signal(signal.SIGHUP, lambda *_: None)  # ignored until the watch handles it
     link.register(registry)
     asyncio.run(_serve(config, alone, registry, listeners))
 

@@ -1,4 +1,4 @@
-"""`cloudgraft dock connect`: any installed driver dials in at a dock."""
+"""`cloudgraft dock connect`: connects any installed driver to a dock."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ __all__ = ["command"]
 class ConnectTls:
     """The files of the connection."""
 
-    ca: Path  # who signed the dock's certificate
-    cert: Path | None = None  # the driver's own, and with it the key; None: it shows a token instead
+    ca: Path  # the CA of the dock's certificate
+    cert: Path | None = None  # the driver's own, which needs the key; None: it uses a token instead
     key: Path | None = None
     server_name: str = ""  # the name in the dock's certificate, if not the host of the address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectOptions:
-    """The file of a driver that dials in."""
+    """The configuration file of a driver that dials in."""
 
     address: str  # host:port of the dock
     kind: str  # such as AcmeMachineClass
@@ -49,7 +49,7 @@ class ConnectOptions:
     options: Mapping[str, object] = field(default_factory=dict, repr=False)  # of the driver
 
     def runner_options(self) -> RunnerOptions:
-        """The same for the runner; raises InvalidArgumentError."""
+        """The runner's options; raises InvalidArgumentError."""
         tls = self.tls
         return RunnerOptions(
             address=self.address,
@@ -139,7 +139,7 @@ def _driver(wanted: ConnectOptions, where: Where) -> Driver | BlockingDriver:
 
 
 def _placed(options: Any, wanted: ConnectOptions, where: Where) -> Any:
-    """What a driver leaves to us: its state is kept beside the file, its programs are run there."""
+    """Fills in a driver's paths: its state file and its working directory are beside the file."""
     if not dataclasses.is_dataclass(options):
         return options
     places = {"state_file": where.base_dir / f"driver-{wanted.kind}.db", "working_directory": where.base_dir}

@@ -1,4 +1,4 @@
-"""`cloudgraft doctor`: what is wrong with server, autoscaler and cluster, and what mends it."""
+"""`cloudgraft doctor`: finds problems of server, autoscaler and cluster, and says how to fix them."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def command(
 ) -> None:
     """Find what is wrong: configuration, running server, certificates, autoscaler, nodes.
 
-    Only looks, and changes nothing. What cannot be reached is told and passed over. Each finding says what it is, why
-    it hurts, and the command or line that mends it.
+    Changes nothing. Parts that cannot be reached are reported and skipped. Each finding says what is wrong, why it
+    matters, and the command or line that fixes it.
     """
     config = admin.config or (_DEFAULT if _DEFAULT.is_file() else None)
     sources = Sources(
@@ -96,7 +96,7 @@ def command(
 
 
 def _looked(sources: Sources) -> Picture:
-    """With a word of what is looked at, on a terminal."""
+    """Collects the input, and shows the progress on a terminal."""
     screen = Console(stderr=True)
     with screen.status("looking …") if screen.is_terminal else nullcontext() as status:
 
@@ -108,7 +108,7 @@ def _looked(sources: Sources) -> Picture:
 
 
 def _connected(admin: Admin) -> AdminClient:
-    """An address goes before the file, which is then only read for what it says of everything else."""
+    """An address takes precedence over the file's; the file is still read for everything else."""
     try:
         return (replace(admin, config=None) if admin.address else admin).connect()
     except click.UsageError as error:

@@ -1,4 +1,4 @@
-"""`cloudgraft drivers`: which drivers and providers are installed, and why one of them cannot be used."""
+"""`cloudgraft drivers`: lists installed drivers and providers, and why one cannot be used."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["command"]
 def command(output: str) -> None:
     """List the drivers and providers that installed Python packages offer.
 
-    One that cannot be used is listed with the reason; it does not disturb the others. Plugins, which are programs of
-    their own, need no installation and are not listed: a configuration names their command.
+    One that cannot be used is listed with the reason, and does not affect the others. Plugins, which are separate
+    programs, need no installation and are not listed: a configuration names their command.
     """
     found = list_all()
     if output == "json":

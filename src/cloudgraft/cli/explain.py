@@ -1,4 +1,4 @@
-"""`cloudgraft explain`: why it did or did not scale."""
+"""`cloudgraft explain`: explains why a group did or did not scale."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ __all__ = ["command"]
 def command(subject: str, limit: int, admin: Admin, output: str) -> None:
     """Explain why a node group did or did not scale, or what happened to a machine.
 
-    Shows what is in the group's way now, what the autoscaler last asked for, the machines in trouble, and the decisions
-    of late. For a machine (by our name for it, the cloud's id or its providerID) it shows its history.
+    Shows the current obstacles, the autoscaler's latest requests, the machines in trouble, and recent decisions. For a
+    machine (by our name for it, the cloud's id or its providerID) it shows its history.
     """
     answer = admin.call("Explain", {"subject": subject, "limit": limit})
     if output == "json":
@@ -44,7 +44,7 @@ def _print_group(answer: Mapping[str, Any]) -> None:
     states = ", ".join(f"{count} {state}" for state, count in group["states"].items()) or "no machines"
     click.echo(clean(f"  target {group['target']}, min {group['minSize']}, max {group['maxSize']}; {states}"))
     for number, reason in enumerate(answer["reasons"]):
-        if number:  # the first is the verdict
+        if number:  # the first is the diagnosis
             click.echo(f"- {clean(reason['what'])}")
         if reason["todo"]:
             click.echo(f"  -> {clean(reason['todo'])}")

@@ -1,4 +1,4 @@
-"""The ``cloudgraft`` command. Each verb has a module of its own, which is read only when it is used."""
+"""Runs the ``cloudgraft`` command. Each verb has its own module, which is loaded only when it is used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cloudgraft.net.descriptors import raise_descriptor_limit
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.sdk.library_warnings import warnings_never_raise
 
-# verb -> what it does, in the order in which the help shows them. The module is cloudgraft.cli.<verb>, with _ for -.
+# verb -> its description, in the order of the help. The module is cloudgraft.cli.<verb>, with _ for -.
 VERBS = {
     "demo": "A short day of an autoscaled cluster, live, with nothing to set up; `demo liqo`: remote clusters.",
     "serve": "Serve the autoscaler: the providers of a configuration file.",
@@ -39,7 +39,7 @@ VERBS = {
 
 
 class _Verbs(click.Group):
-    """Loads a verb's module when the verb is called: the others cost nothing."""
+    """Loads a verb's module when the verb is called, and no other."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -48,8 +48,8 @@ class _Verbs(click.Group):
         if cmd_name not in VERBS:
             return None
         if cmd_name != "serve":
-            # gRPC's library writes lines of its own to standard error, and reads this once, when it is loaded. A server
-            # keeps them: nothing else tells of a client that fails in the TLS handshake.
+            # gRPC's library writes its own lines to standard error, and reads this once, when it is loaded. A server
+            # keeps them: nothing else reports a client that fails in the TLS handshake.
             os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         module = importlib.import_module(f"cloudgraft.cli.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command

@@ -1,4 +1,4 @@
-"""`cloudgraft new`: something to start from: a driver or provider package, or a receiver for the driver `http`."""
+"""`cloudgraft new`: writes a starter package of a driver or provider, or a receiver for the driver `http`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cloudgraft.sdk.files import exists, is_directory
 
 __all__ = ["command"]
 
-# Where each template goes; {package} and {module} are filled in. The suffix keeps tools from taking them for code.
+# The target of each template; {package} and {module} are filled in. The suffix keeps tools from reading them as code.
 _COMMON = {
     "common/pyproject.toml.tmpl": "pyproject.toml",
     "common/gitignore.tmpl": ".gitignore",
@@ -43,10 +43,10 @@ _directory = click.option(
 
 @click.group("new", epilog=_EXAMPLE)
 def command() -> None:
-    """Write something new to start from, which works as it is.
+    """Write a starter that works unchanged: a driver, a provider or a receiver.
 
-    Write a driver when your cloud knows machines, and a provider when it knows node groups of its own. A receiver is
-    the other side of the driver `http`, for clouds that are reached by three HTTPS endpoints.
+    Write a driver when your cloud has machines, and a provider when it has its own node groups. A receiver is the
+    server for the driver `http`, for clouds with three HTTPS endpoints.
     """
 
 
@@ -104,7 +104,7 @@ def _template(source: str) -> str:
 
 
 def _words(kind: str, name: str) -> dict[str, str]:
-    """What the templates speak of; raises InvalidArgumentError for a name that cannot be a package's."""
+    """The values for the templates; raises InvalidArgumentError for a name that no package can have."""
     package = f"cloudgraft_{name.replace('-', '_')}"
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise InvalidArgumentError(

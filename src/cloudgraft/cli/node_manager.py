@@ -1,4 +1,4 @@
-"""``cloudgraft node-manager``: the engine behind HTTPS, for fronts and for operators."""
+"""``cloudgraft node-manager``: serves the engine over HTTPS, for fronts and for operators."""
 
 from __future__ import annotations
 
@@ -88,11 +88,11 @@ def command(path: Path, listen: str | None, verbosity: int | None, log_format: s
         click.echo(f"{path}: good ({len(config.groups())} groups, {len(_section(config).clients)} clients)")
         return
     logs.configure(config.log.level, config.log.format)
-    signal.signal(signal.SIGHUP, lambda *_: None)  # until it is waited for
+    signal.signal(signal.SIGHUP, lambda *_: None)  # ignored until the watch handles it
     link, dock, engine = assembly.link, assembly.dock, server.engine
     if dock is not None:
         dock.register(metrics.registry)
-    assert link is not None  # noqa: S101 - where there is an engine there is one
+    assert link is not None  # noqa: S101 - an engine always has one
 
     def reloader() -> Reloader:
         return Reloader(path, config, engine, link, read, seen=seen, dock=dock, then=server.replace)
@@ -112,7 +112,7 @@ async def _serve(server: NodeManagerServer, beside: Beside) -> None:
 
 
 class NodeManagerServer:
-    """A node manager as its file says."""
+    """A node manager of a configuration."""
 
     def __init__(self, config: Config, assembly: Assembly, metrics: ServiceMetrics) -> None:
         """Opens nothing yet; raises an error that names what cannot be used."""
@@ -157,17 +157,17 @@ class NodeManagerServer:
             await self._provider.start()
             await self.listener.open()
             stack.push_async_callback(self.listener.close, grace)
-            stack.callback(self.manager.feed.close)  # first: fronts that wait for news get their answer
+            stack.callback(self.manager.feed.close)  # first: fronts that wait for changes get their answer
             log.info("serving", extra={"address": self.listener.url})
             yield
             log.info("stopping")
 
     async def _fenced(self) -> None:
-        """Fronts that wait for news here are sent on, to whoever leads now."""
+        """Redirects fronts that wait for changes to the new leader."""
         self.manager.feed.wake()
 
     def replace(self, config: Config) -> None:
-        """Takes the clients of a file that has changed."""
+        """Applies the clients of a changed file."""
         self.gatekeeper.replace(_rules(_section(config)))
 
 

@@ -1,4 +1,4 @@
-"""`cloudgraft orphans`: machines that are not where they should be, and what to do about them."""
+"""`cloudgraft orphans`: lists, adopts, releases and deletes orphans."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def _examples(*commands: str) -> str:
 
 @click.group("orphans", epilog=_examples("list", "adopt --all --yes", "delete i-0a1b --yes"))
 def command() -> None:
-    """Find machines that are not where they should be, and adopt, release or delete them.
+    """Find orphans and machines in trouble, and adopt, release or delete them.
 
-    All but `list` only show what they would do, unless you say --yes.
+    All commands but `list` only show what they would do, unless you give --yes.
     """
 
 
@@ -68,7 +68,7 @@ def _list(admin: Admin, output: str) -> None:
 def _adopt(
     machine_ids: tuple[str, ...], group: str, cloud: str, admin: Admin, output: str, *, everything: bool, yes: bool
 ) -> None:
-    """Take orphans into the journal.
+    """Adopt orphans into the journal.
 
     A machine of the journal that does not prove to be ours any more (`unproven`) can be named too: it counts as ours
     from then on, and is deleted if it was to be deleted.
@@ -92,12 +92,12 @@ def _adopt(
 @admin_client.options
 @output_option
 def _release(machines: tuple[str, ...], group: str, admin: Admin, output: str, *, yes: bool) -> None:
-    """Take machines out of the journal and leave them in their cloud.
+    """Release machines: remove them from the journal and leave them in their cloud.
 
-    MACHINE is our name for it, the cloud's id or its providerID. Nothing of ours touches it again; it runs, and costs,
-    until somebody deletes it. To the autoscaler its node is nobody's from then on. Marks that `adopt` has set are taken
-    off it. From a machine that cloudgraft made, take our tags off yourself: if the journal is ever lost, whatever
-    carries them is taken in again.
+    MACHINE is our name for it, the cloud's id or its providerID. cloudgraft never touches it again; it runs, and costs,
+    until somebody deletes it. For the autoscaler its node belongs to no group from then on. Marks that `adopt` has set
+    are removed. Remove our tags yourself from a machine that cloudgraft created: if the journal is ever lost, a machine
+    with these tags is adopted again.
     """
     if bool(machines) == bool(group):
         raise click.UsageError("say which machines: either MACHINEs, or --group GROUP")

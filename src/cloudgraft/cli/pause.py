@@ -1,4 +1,4 @@
-"""`cloudgraft pause`: no new actions in a group or a cloud, until it is resumed."""
+"""`cloudgraft pause`: stops new actions in a group or a cloud, until it is resumed."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ def subject(group: str | None, cloud: str) -> dict[str, object]:
 @admin_client.options
 @output_option
 def command(group: str | None, cloud: str, reason: str, admin: Admin, output: str) -> None:
-    """Pause a node group, or all of a cloud: nothing is created or deleted there any more.
+    """Pause a node group or a whole cloud: nothing is created or deleted there.
 
-    The autoscaler still gets truthful answers. What it asks for meanwhile fails at once with this reason, so that it
-    turns to other groups; what it deletes is deleted once the group is resumed. A pause survives a restart.
+    The autoscaler still gets truthful answers. Machines that it requests meanwhile fail at once with this reason, so
+    that it tries other groups; machines that it deletes are deleted after the group is resumed. A pause survives a
+    restart.
     """
     result = admin.call("Pause", {**subject(group, cloud), "reason": reason})
     if output == "json":

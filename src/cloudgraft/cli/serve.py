@@ -1,4 +1,4 @@
-"""``cloudgraft serve``: the server that the autoscaler talks to."""
+"""``cloudgraft serve``: runs the server for the autoscaler."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def command(
         click.echo(f"{path}: good ({', '.join(filter(None, found)) or 'no groups'})")
         return
     logs.configure(config.log.level, config.log.format)
-    # Where nothing waits for it, it must not end the server; children have it as usual.
+    # SIGHUP must not end the server where no watch handles it; child processes get the default.
     signal.signal(signal.SIGHUP, lambda *_: None)
     engine, link, dock = assembly.engine, assembly.link, assembly.dock
     beside: Callable[[Running], AbstractAsyncContextManager[None]] | None = None
@@ -115,9 +115,7 @@ def command(
 
 
 class Beside:
-    """What runs beside the server when there is an engine: the cluster's watch, operators' socket, metrics, webhook,
-    watch over the file.
-    """
+    """Runs the parts beside the server of an engine: cluster watch, admin service, metrics, webhook, reload."""
 
     def __init__(
         self,
@@ -129,7 +127,7 @@ class Beside:
         *,
         dock: DockLink | None,
     ) -> None:
-        """Subscribes to what happens from the beginning, a start that goes wrong included."""
+        """Subscribes to events from the beginning, including a start that fails."""
         self._engine = engine
         self._link = link
         self._config = config
@@ -142,13 +140,13 @@ class Beside:
             engine.writer.subscribe(self._webhook.tell)
 
     def __call__(self, server: Running) -> AbstractAsyncContextManager[None]:
-        """For as long as a gRPC server runs: who is not led by it any more connects anew."""
+        """Runs beside a gRPC server, whose clients reconnect when this process no longer leads."""
         self._engine.on_fenced = server.drop_connections
         return self.running(server.transport)
 
     @asynccontextmanager
     async def running(self, transport: str = "") -> AsyncIterator[None]:
-        """Runs all of it for as long as the block lasts. ``transport`` carries the autoscaler's calls, if any come."""
+        """Runs all parts while the block lasts. ``transport`` is that of the autoscaler's calls, if there are any."""
         reloader = self._make_reloader()
         methods = engine_methods(self._engine, config_trouble=lambda: reloader.problem, transport=transport)
         if self._dock is not None:
@@ -168,7 +166,7 @@ class Beside:
             yield
 
     def _leads(self) -> bool:
-        """Drivers dial in at the process that leads, and find no other."""
+        """Whether this process leads: drivers dial in only at the leader."""
         try:
             self._engine.check_leader()
         except CloudgraftError:

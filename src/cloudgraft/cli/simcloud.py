@@ -1,4 +1,4 @@
-"""`cloudgraft simcloud`: a cloud to test against, as a process of its own."""
+"""`cloudgraft simcloud`: runs a simulated cloud for tests, as a separate process."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def command(
 
 
 def _options(path: Path | None, given: dict[str, Any]) -> SimulatedOptions:
-    """What the file says, and over it what the command line says."""
+    """The options of the file, overridden by the command line."""
     overrides = {name: value for name, value in given.items() if value is not None}
     if "idempotency" in overrides:
         overrides["idempotency"] = Idempotency(overrides["idempotency"])
@@ -107,7 +107,7 @@ def _options(path: Path | None, given: dict[str, Any]) -> SimulatedOptions:
 
 
 def _from_file(path: Path) -> SimulatedOptions:
-    # Slow to import, and seldom needed.
+    # Slow to import, and rarely needed.
     from cloudgraft.config import ConfigError, Where, parse_options  # noqa: PLC0415
     from cloudgraft.config.document import read_yaml  # noqa: PLC0415
 
@@ -149,7 +149,7 @@ def _kubelet(cloud: SimulatedCloud, kubeconfig: Path) -> Iterator[None]:
 
 @contextmanager
 def _told_to_stop() -> Iterator[threading.Event]:
-    """Turns the first SIGTERM or SIGINT into a wish to stop, and leaves the second its usual, sudden effect."""
+    """Turns the first SIGTERM or SIGINT into a graceful stop. The second one ends the process at once, as usual."""
     told = threading.Event()
     numbers = (signal.SIGTERM, signal.SIGINT)
     before = {number: signal.getsignal(number) for number in numbers}

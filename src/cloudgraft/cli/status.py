@@ -1,4 +1,4 @@
-"""`cloudgraft status`: how the running server's groups, clouds and guards stand."""
+"""`cloudgraft status`: shows the state of a running server's groups, clouds and guards."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Examples:
 @admin_client.options
 @output_option
 def command(group: str, interval: float, admin: Admin, output: str, *, machines: bool, is_watching: bool) -> None:
-    """Show how the running server stands: groups, machines, clouds, guards.
+    """Show the state of the running server: groups, machines, clouds, guards.
 
     With GROUP, that group with all its machines. With --watch and -o json, one line of JSON each time.
     """
@@ -83,7 +83,7 @@ async def watch(
     *,
     rounds: int | None = None,
 ) -> None:
-    """Asks and shows, time and again; a server that does not answer is told, and asked again."""
+    """Fetches and shows the status repeatedly; reports a server that does not answer, and tries again."""
     while rounds is None or rounds > 0:
         try:
             show(await ask())

@@ -1,1 +1,1 @@
-"""What commands print: tables for people, JSON for programs."""
+"""Prints the results of commands: tables for people, JSON for programs."""

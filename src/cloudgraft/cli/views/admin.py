@@ -1,4 +1,4 @@
-"""Tables and times for operators. Whatever a server says is shown as text, with control characters escaped."""
+"""Formats tables and times for operators. Text of a server is shown with control characters escaped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cloudgraft.cli.views.call import clean
 __all__ = ["ago", "console", "output_option", "print_json", "print_result", "table", "text"]
 
 
-_PIPE_WIDTH: Final = 100_000  # in a pipe nothing is cut or wrapped
+_PIPE_WIDTH: Final = 100_000  # in a pipe nothing is truncated or wrapped
 _STYLES: Final = {
     "running": "green",
     "failed": "red",
@@ -30,13 +30,13 @@ _STYLES: Final = {
 
 
 def console() -> Console:
-    """Standard output: as wide as the terminal, and without an edge in a pipe."""
+    """Standard output: as wide as the terminal, and without a limit in a pipe."""
     found = Console(highlight=False)
     return found if found.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
 
 
 def text(value: object, style: str = "") -> Text:
-    """A value as text that a terminal does not obey."""
+    """A value as text without control characters."""
     return Text(clean(str(value)), style=style or _STYLES.get(str(value), ""))
 
 
@@ -51,7 +51,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], title: str 
 
 
 def ago(seconds: float | None) -> str:
-    """An age as people say it: 45s, 12m, 3h05m, 2d4h."""
+    """An age for people: 45s, 12m, 3h05m, 2d4h."""
     if seconds is None:
         return "never"
     whole = int(seconds)
@@ -64,14 +64,14 @@ def ago(seconds: float | None) -> str:
 
 
 def print_json(value: object) -> None:
-    """For programs."""
+    """Prints JSON, for programs."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def print_result(result: Mapping[str, Any], *, done: str, nothing: str, output: str) -> None:
-    """What became of each machine of a request; exit code 1 when one was refused.
+    """Prints the result for each machine of a request; exit code 1 when one was refused.
 
-    ``done`` is the word for what was done, such as "adopted"; ``nothing`` is said when there was no machine at all.
+    ``done`` is the word for a success, such as "adopted"; ``nothing`` is printed when there was no machine at all.
     """
     items = result["items"]
     refused = [item for item in items if item["refused"]]
@@ -112,7 +112,8 @@ def _noted(word: str, note: str) -> str:
     return f"{word} ({note})" if note else word
 
 
-# -- The option of every command that prints data: a table for people, or JSON for programs ----------------------------
+# -- output option -----------------------------------------------------------------------------------------------------
+# For every command that prints data: a table for people, or JSON for programs.
 
 
 output_option = click.option(

@@ -1,6 +1,6 @@
-"""Answers of a server for people and for programs.
+"""Formats a server's answers for people and for programs.
 
-Whatever a server says is shown as text: control characters are escaped, so that no answer can play with a terminal.
+Control characters are escaped, so that no answer can control the terminal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 
 __all__ = ["clean", "notes", "print_table", "to_json", "to_people"]
 
-_PIPE_WIDTH: Final = 100_000  # in a pipe nothing is cut or wrapped
+_PIPE_WIDTH: Final = 100_000  # in a pipe nothing is truncated or wrapped
 _ERROR_CLASSES: Final[dict[int, str]] = {ErrorClass.OUT_OF_RESOURCES: "out of resources", ErrorClass.OTHER: "other"}
 _STATES: Final = {state.value: state.name.lower() for state in InstanceState}
 
@@ -57,9 +57,9 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> No
 
 
 def to_json(answer: Message) -> str:
-    """The answer in protobuf JSON, every field of it; a template's node is decoded beside its bytes."""
+    """The answer in protobuf JSON with every field; a template's node is decoded beside its bytes."""
     if isinstance(answer, pb.GetAvailableGPUTypesResponse):
-        # Only the names mean something, and the values may be of types that nobody here knows.
+        # Only the names matter, and the values may have unknown types.
         answer = pb.GetAvailableGPUTypesResponse(gpuTypes={name: AnyMessage() for name in answer.gpuTypes})
     data = json_format.MessageToDict(answer, always_print_fields_with_no_presence=True)
     if isinstance(answer, pb.NodeGroupTemplateNodeInfoResponse) and (answer.nodeBytes or answer.nodeInfo):
@@ -96,7 +96,7 @@ def to_people(answer: Message) -> None:  # noqa: PLR0911 - one line per kind of 
 
 
 def notes(answer: Message) -> list[str]:
-    """What some releases of the autoscaler will make of the answer, where that is not what it looks like."""
+    """Notes on how some releases of the autoscaler read the answer, where that differs from what it says."""
     if isinstance(answer, pb.NodeGroupNodesResponse):
         return _notes_on_instances(answer)
     return _notes_on_template(answer) if isinstance(answer, pb.NodeGroupTemplateNodeInfoResponse) else []
@@ -129,7 +129,7 @@ def _groups(groups: Iterable[pb.NodeGroup]) -> None:
 
 
 def _instances(instances: Iterable[pb.Instance]) -> None:
-    # As they were sent: what the autoscaler does not see (see notes()) is what somebody may be looking for.
+    # As sent: a user may look for fields that the autoscaler does not see (see notes()).
     rows = []
     for each in instances:
         state, error = each.status.instanceState, each.status.errorInfo

@@ -1,4 +1,4 @@
-"""How things stand, for people: the tables of `cloudgraft status`."""
+"""Formats the tables of `cloudgraft status`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cloudgraft.cli.views.admin import ago, table, text
 __all__ = ["view"]
 
 Report = Mapping[str, Any]
-_PROBLEMS: Final = 5  # with nodes that are shown
+_PROBLEMS: Final = 5  # problems with nodes to show
 
 
 def view(report: Report) -> Group:
@@ -55,7 +55,7 @@ def _nodes(problems: Sequence[str]) -> Iterator[RenderableType]:
 def _groups(report: Report) -> Iterator[RenderableType]:
     groups = report["groups"]
     if not groups and not report["leader"]:
-        return  # what it would serve is known once it leads
+        return  # a follower does not know its groups
     if not groups:
         yield text("No node group is served. Write `clouds` and `nodeGroups` into the configuration file.")
         return
@@ -109,7 +109,7 @@ def _machines(report: Report) -> Iterator[RenderableType]:
 
 
 def _in_trouble(groups: Sequence[Report]) -> str:
-    """The heading; it says so where not all of them are shown."""
+    """The heading; it says whether some machines are not shown."""
     shown = sum(len(group["machines"]) for group in groups)
     failed = sum(group["states"].get("failed", 0) for group in groups)
     if shown >= failed:
@@ -133,7 +133,7 @@ def _machine(group: str, machine: Report) -> Sequence[object]:
 
 
 def _is_seen(machine: Report) -> bool:
-    """Whether something is known of its node. A server of an earlier release says nothing of nodes."""
+    """Whether something is known of its node. Servers of earlier releases do not report nodes."""
     return machine.get("joined") is not None or machine.get("node") is not None
 
 
@@ -190,7 +190,7 @@ def _guards(report: Report) -> Iterator[RenderableType]:
 
 
 def _next(report: Report) -> Iterator[RenderableType]:
-    """What to look at next."""
+    """Suggests the next command."""
     troubled = [g["id"] for g in report["groups"] if g["leftOut"] or "failed" in g["states"] or g.get("drift")]
     if troubled:
         yield text(f"Why: cloudgraft explain {troubled[0]}")
