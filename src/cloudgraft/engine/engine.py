@@ -157,7 +157,7 @@ class Engine:
             raise UnavailableError(self._startup_gate.trouble())
 
     def answers_until(self) -> float:
-        """Until when the autoscaler may be answered without asking again, by CLOCK_BOOTTIME; 0 for not now."""
+        """Until when calls may be answered without another check, by CLOCK_BOOTTIME; 0 when they may not be."""
         is_open = self._leadership.is_leader() and self._is_serving and not self._startup_gate.awaited
         return self._leadership.deadline if is_open else 0.0
 
@@ -216,7 +216,7 @@ class Engine:
         return worker.refusal()
 
     def is_forgotten(self, record: MachineRecord) -> bool:
-        """Whether a machine has been gone for longer than its Node object may outlive it (R24), or was released."""
+        """Whether a machine was released, or has been gone for longer than its Node object may outlive it (R24)."""
         if record.state is not State.GONE:
             return False
         memory = self.settings.node_memory.total_seconds()

@@ -46,7 +46,7 @@ class StartupGate:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, limit: timedelta, time: Callable[[], float], *, is_stepped: bool) -> None:
-        """Waits for what the journal never took in, for at most ``limit``; by hand, look by look, if it is stepped."""
+        """Begins to wait for new clouds, for at most ``limit``. If stepped, only calls of :meth:`look` check them."""
         self.awaited = frozenset(self._workers) - self._fleet.adopted_clouds
         self._limit, self._time, self._ends = limit, time, time() + limit.total_seconds()
         if self.awaited:
@@ -54,7 +54,7 @@ class StartupGate:
             self._task = None if is_stepped else asyncio.create_task(self._keep_looking(), name="first lists")
 
     async def stop(self) -> None:
-        """Waits for nothing any more."""
+        """Stops waiting."""
         self.awaited = frozenset()
         task, self._task = self._task, None
         if task is not None:
@@ -65,7 +65,7 @@ class StartupGate:
         """Why calls are refused; empty when they are answered."""
         if not self.awaited:
             return ""
-        missing = self._missing() or sorted(self.awaited)  # all were listed, and their groups are not shown yet
+        missing = self._missing() or sorted(self.awaited)  # all were listed, and their groups are not published yet
         clouds = [f"{cloud} ({why})" if (why := self._why_not_listed(cloud)) else cloud for cloud in missing]
         return (
             f"waiting for the first list of {_clouds(clouds)}: which machines there are ours is not known yet. Calls "
@@ -74,7 +74,7 @@ class StartupGate:
         )
 
     async def look(self) -> None:
-        """Ends the wait if it can be ended. Nobody was answered yet, so that groups may come without a Refresh (R4)."""
+        """Ends the wait if possible. No call was answered yet, so groups may be published without a Refresh (R4)."""
         if not self.awaited:
             return
         missing, is_late = self._missing(), self._time() >= self._ends
@@ -101,7 +101,7 @@ class StartupGate:
                 log.exception("the check whether clouds were listed failed")
 
     def _missing(self) -> list[str]:
-        """Without those that a reload removed."""
+        """The clouds still waited for, without those that a reload removed."""
         return sorted(self.awaited & frozenset(self._workers) - self._fleet.adopted_clouds)
 
 

@@ -128,11 +128,11 @@ class Groups:
         self._writer = writer
         self._clock = clock
         self._desired_state = desired_state
-        self._applied: tuple[object, ...] = ()  # what the roster was made of
-        self._placed: set[str] = set()  # clouds whose groups are known, as far as they will be
-        self._broken: dict[str, str] = {}  # groups whose entry in the journal cannot be read
-        self.shown_ids: frozenset[str] = frozenset()  # R18: the groups that the autoscaler was told of
-        self._lessons = LearnedTemplates(fleet)
+        self._applied: tuple[object, ...] = ()  # inputs of the last resolution
+        self._placed: set[str] = set()  # clouds whose groups are resolved, as far as possible
+        self._broken: dict[str, str] = {}  # groups whose record in the journal cannot be read
+        self.shown_ids: frozenset[str] = frozenset()  # R18: the groups published to the autoscaler
+        self._learned_templates = LearnedTemplates(fleet)
 
     def load(self, contents: Contents) -> None:
         """Loads the journal's groups into memory; after a reload, the published groups stay unchanged."""
@@ -165,7 +165,7 @@ class Groups:
         """Whether the groups of this cloud are resolved, as far as possible."""
         return cloud in self._placed
 
-    def _make_roster(self, catalogs: Mapping[str, Catalog]) -> GroupResolution:
+    def _resolve(self, catalogs: Mapping[str, Catalog]) -> GroupResolution:
         known = {group.spec.id: group.spec for group in self._fleet.groups.values()}
         try:
             return resolve_groups(self._desired_state, catalogs, known, self._learned_templates.of)

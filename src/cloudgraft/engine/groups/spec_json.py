@@ -1,6 +1,6 @@
 """Converts a group's spec to and from JSON for the journal, to serve a group that is no longer in the file. Pure.
 
-What a later version adds is passed over when it is read, so that going back a version is possible.
+Reading ignores fields that a later version added, so that a downgrade is possible.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LIKE: Final[Mapping[str, Form[Any]]] = {
     "conditions": items(_CONDITION),
     "unschedulable": FLAG,
 }
-TEMPLATE: Final = record(NodeTemplate, _LIKE)  # what a node is like, without the names that only a real one has
+TEMPLATE: Final = record(NodeTemplate, _LIKE)  # without the names that only a real node has
 _OPTIONS: Final[Mapping[str, Form[Any]]] = {
     "scale_down_utilization_threshold": NUMBER,
     "scale_down_gpu_utilization_threshold": NUMBER,
@@ -54,12 +54,12 @@ _OPTIONS: Final[Mapping[str, Form[Any]]] = {
     "max_node_startup_time": DURATION,
     "allow_non_atomic_scale_up_to_max": FLAG,
 }
-# What a group overrides, and nothing else.
+# Only the options that a group overrides.
 OPTIONS: Final = {name: Key(form, may_miss=True, leaves_out=(None,)) for name, form in _OPTIONS.items()}
 
 
 def _group(*, template: NodeTemplate, **rest: Any) -> GroupSpec:
-    """In a journal of a release that learned nothing, what was promised was what nodes were to be given."""
+    """Releases before template learning stored no labels and taints: nodes get those of the template."""
     return GroupSpec(template=template, **{"labels": template.labels, "taints": template.taints, **rest})
 
 
@@ -81,12 +81,12 @@ _GROUP: Final = Codec(
 
 
 def group_to_json(spec: GroupSpec) -> dict[str, object]:
-    """The spec as values that JSON has; machine settings that JSON cannot hold are an InvalidArgumentError."""
+    """The spec as JSON values; raises InvalidArgumentError for machine settings that JSON cannot hold."""
     return {**_GROUP.write(spec), "machine": _plain(spec.machine, "machine")}
 
 
 def group_from_json(data: Mapping[str, object]) -> GroupSpec:
-    """The spec that was written; InvalidArgumentError says what of it cannot be read."""
+    """Reads a spec; raises InvalidArgumentError that says what cannot be read."""
     return _GROUP.read(data, f"the journal's record of the group {str(data.get('id', ''))[:80]!r}")
 
 
