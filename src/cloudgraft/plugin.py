@@ -15,7 +15,7 @@ from cloudgraft.sdk.blocking import BlockingDriver, as_driver, as_provider
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.library_warnings import warnings_never_raise
-from cloudgraft.server.serve import ServeOptions, serve_until_told
+from cloudgraft.server.serve import ServeOptions, serve_until_signal
 from cloudgraft.server.tls import TlsFiles
 
 __all__ = ["serve"]
@@ -50,4 +50,4 @@ def serve(
         asyncio.run(serve_driver_until_told(as_driver(made), listen=listen, tls=tls, allowed_clients=allowed_clients))
     else:
         options = ServeOptions(listen=listen, tls=tls, allowed_clients=allowed_clients)
-        asyncio.run(serve_until_told(as_provider(made), options))
+        asyncio.run(serve_until_signal(as_provider(made), options))

@@ -35,7 +35,7 @@ log = logging.getLogger("cloudgraft.log")
 
 
 class LogFlood(logging.Filter):
-    """Lets lines through as long as their logger keeps to its rate."""
+    """Drops lines of loggers that exceed their rate."""
 
     def __init__(self, *, report_every: float = _REPORT_EVERY) -> None:
         super().__init__()

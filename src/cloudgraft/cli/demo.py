@@ -100,7 +100,7 @@ def liqo(context: click.Context) -> None:
     def tell(kind: str, line: str) -> None:
         console.print(f"{kind:<10}  {line}", markup=False, highlight=False, soft_wrap=True)
 
-    ended = asyncio.run(_until_told(play_liqo(tell)))
+    ended = asyncio.run(_until_signal(play_liqo(tell)))
     if isinstance(ended, signal.Signals):
         click.echo("interrupted; everything is stopped", err=True)
         context.exit(128 + ended)
@@ -128,10 +128,10 @@ def _log_errors(stream: TextIO | None = None) -> None:
 
 
 async def _play(presenter: Presenter) -> Summary | signal.Signals:
-    return await _until_told(play(presenter))
+    return await _until_signal(play(presenter))
 
 
-async def _until_told(story: Coroutine[Any, Any, T]) -> T | signal.Signals:
+async def _until_signal(story: Coroutine[Any, Any, T]) -> T | signal.Signals:
     """Plays a demo to its end, or until a signal; stops the server first in that case."""
     loop, told = asyncio.get_running_loop(), list[signal.Signals]()
     playing = asyncio.ensure_future(story)

@@ -16,7 +16,7 @@ from cloudgraft.app.declared_groups import FileComposer
 from cloudgraft.app.memory_dumps import forbid_memory_dumps
 from cloudgraft.app.reload import Reloader, signature
 from cloudgraft.app.wiring import Assembly, assemble
-from cloudgraft.cli.serve import Beside
+from cloudgraft.cli.serve import Sidecars
 from cloudgraft.config import Config, ConfigError, NodeManager, load
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.provider import EngineProvider
@@ -97,10 +97,10 @@ def command(path: Path, listen: str | None, verbosity: int | None, log_format: s
     def reloader() -> Reloader:
         return Reloader(path, config, engine, link, read, seen=seen, dock=dock, then=server.replace)
 
-    asyncio.run(_serve(server, Beside(engine, link, config, metrics, reloader, dock=dock)))
+    asyncio.run(_serve(server, Sidecars(engine, link, config, metrics, reloader, dock=dock)))
 
 
-async def _serve(server: NodeManagerServer, beside: Beside) -> None:
+async def _serve(server: NodeManagerServer, beside: Sidecars) -> None:
     with StopSignals() as told:
         try:
             async with server.running(), beside.running():

@@ -23,7 +23,7 @@ from cloudgraft.config import Config, load
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.reporting.metrics import EngineMetrics
 from cloudgraft.sdk.errors import CloudgraftError
-from cloudgraft.server.serve import Running, serve_until_told
+from cloudgraft.server.serve import Running, serve_until_signal
 from cloudgraft.service.metrics import ServiceMetrics
 
 
@@ -38,7 +38,7 @@ from cloudgraft.service.metrics import ServiceMetrics
 )
 @click.option("--listen", help="Address to listen on, instead of the file's server.listen.")
 @click.option(
-    "--insecure", is_flag=True, help="Serve other hosts without TLS. Whoever reaches the port has full power."
+    "--insecure", is_flag=True, help="Serve other hosts without TLS. Everybody who can reach the port has full control."
 )
 @click.option("--check", is_flag=True, help="Only check the configuration: exit code 0 when it is good.")
 @logs.options
@@ -91,7 +91,7 @@ def command(
     if dock is not None:
         dock.register(metrics.registry)
     if engine is not None and link is not None:
-        beside = Beside(
+        beside = Sidecars(
             engine,
             link,
             config,
@@ -103,7 +103,7 @@ def command(
         alone = DockAlone(path, config, dock, read, seen=seen)
         beside = lambda _: alone.running()  # noqa: E731 - as short as it is
     asyncio.run(
-        serve_until_told(
+        serve_until_signal(
             assembly.provider,
             serve_options(config),
             metrics=metrics,
@@ -114,7 +114,7 @@ def command(
     )
 
 
-class Beside:
+class Sidecars:
     """Runs the parts beside the server of an engine: cluster watch, admin service, metrics, webhook, reload."""
 
     def __init__(

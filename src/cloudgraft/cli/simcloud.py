@@ -53,7 +53,7 @@ def _duration(_context: click.Context, _option: click.Parameter, value: str | No
 @click.option("--delete-time", callback=_duration, metavar="DURATION", help="From the request to a gone machine.")
 @click.option("--list-lag", callback=_duration, metavar="DURATION", help="How old the picture is that a list shows.")
 @click.option("--quota", type=click.IntRange(0), help="Machines at a time.")
-@click.option("--insecure", is_flag=True, help="Serve other hosts too. Nobody is asked who he is.")
+@click.option("--insecure", is_flag=True, help="Serve other hosts too, without authentication.")
 @logs.options
 def command(
     listen: str,

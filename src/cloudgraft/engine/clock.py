@@ -99,7 +99,7 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Clock(Protocol):
-    """Tells the time."""
+    """Returns the wall time."""
 
     def now(self) -> float:
         """Seconds since the epoch, for records and events."""

@@ -128,7 +128,7 @@ async def _close(provider: Provider, seconds: float) -> None:
         log.warning("the provider did not close within %g s; stopping without it", seconds)
 
 
-async def serve_until_told(
+async def serve_until_signal(
     provider: Provider,
     options: ServeOptions,
     *,
@@ -183,4 +183,4 @@ def serve(provider: Provider | BlockingProvider, options: ServeOptions | None = 
         yield
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    asyncio.run(serve_until_told(as_provider(provider), options or ServeOptions(), beside=tell))
+    asyncio.run(serve_until_signal(as_provider(provider), options or ServeOptions(), beside=tell))

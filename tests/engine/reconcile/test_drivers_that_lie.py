@@ -117,7 +117,7 @@ async def test_an_offer_that_makes_no_sense_keeps_no_other_cloud_from_being_serv
     async with stepped(tmp_path, plan) as case:
         await case.turns(13)  # the first start waits for both, and not for long
         assert [g.id for g in await case.provider.node_groups()] == ["h"]
-        assert "cannot say its machine types and prices: the driver's" in case.engine.left_out()["g"]
+        assert "does not report its machine types and prices: the driver's" in case.engine.left_out()["g"]
 
 
 async def test_a_driver_that_cannot_be_made_is_the_trouble_of_its_cloud_alone(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def view(report: Report) -> Group:
 
 
 def _head(report: Report) -> Iterator[RenderableType]:
-    transport = report.get("transport")  # which a server of an earlier release does not tell
+    transport = report.get("transport")  # missing in reports of earlier releases
     served = f", served over {transport}" if transport else ""
     yield text(f"cluster {report['cluster']} ({report['clusterId'] or 'no id yet'}), {report['at']}{served}")
     troubles = [
@@ -118,7 +118,7 @@ def _in_trouble(groups: Sequence[Report]) -> str:
 
 
 def _machine(group: str, machine: Report) -> Sequence[object]:
-    error, trouble = machine["error"], machine.get("trouble")  # which a server of an earlier release does not tell
+    error, trouble = machine["error"], machine.get("trouble")  # missing in reports of earlier releases
     return [
         machine["name"],
         group,

@@ -276,7 +276,7 @@ def _failed_state(record: MachineRecord, observation: Observation, at: Situation
     expires = record.state_since + at.settings.failed_ttl.total_seconds()
     if at.now >= expires:
         if record.presence is Presence.NONE:
-            return Move(move(record, State.GONE, at.now), "nobody deleted it for as long as a failed machine is kept")
+            return Move(move(record, State.GONE, at.now), "it was not deleted for as long as a failed machine is kept")
         why = record.error.message if record.error else "it failed"
         return Move(give_up(record, at.now, EXPIRED, why), "its time as a failed machine is up; it is still removed")
     decision = _clear(record, observation, at)
@@ -317,7 +317,7 @@ def _gone(record: MachineRecord, observation: Observation, at: Situation) -> Dec
     ):
         return Stay()
     if observation.deleted_at is not None or not at.sees_cloud:
-        return Stay()  # a list will tell whether it is still there, and still this one
+        return Stay()  # a list will show whether it still exists, and is still the same
     if not was_ordered and (at.is_used or not at.sees_nodes):
         return Stay()  # it may be in use, and its deletion was not ordered
     if at.now < observation.retry_at:
@@ -372,7 +372,7 @@ def _clear(record: MachineRecord, observation: Observation, at: Situation) -> De
     if record.presence is not Presence.PRESENT or at.is_paused or is_going or not observation.is_ours:
         return Stay()
     if observation.deleted_at is not None or not _may_clear(record, observation, at):
-        return Stay()  # a list will tell whether it is still there, and still this one
+        return Stay()  # a list will show whether it still exists, and is still the same
     return Delete(seen or _as_known(record)) if at.now >= observation.retry_at else Stay(observation.retry_at)
 
 

@@ -40,8 +40,8 @@ __all__ = [
 # The states in which a record may begin, and when that happens.
 BEGINNINGS: Final[Mapping[State, str]] = {
     State.REQUESTED: "the autoscaler asks for it, or a broken machine is to be replaced",
-    State.FAILED: "it is asked for while it may not be created: a guard, a pause, or a cloud that is down",
-    State.BOOTING: "it is found in a cloud and proves to be ours, or an operator says that it is",
+    State.FAILED: "it is requested while it may not be created: a guard, a pause, or a cloud that is down",
+    State.BOOTING: "it is found in a cloud and proven to be ours, or an operator adopts it",
 }
 
 TRANSITIONS: Final[Mapping[tuple[State, State], str]] = {
@@ -70,7 +70,7 @@ TRANSITIONS: Final[Mapping[tuple[State, State], str]] = {
     (
         State.GONE,
         State.BOOTING,
-    ): "its cloud has it all the same, and an operator takes it back, or nobody had deleted it",
+    ): "its cloud still has it, and an operator takes it back, or its deletion was never ordered",
 }
 
 # Law 5: the state that the autoscaler sees; a gone machine is not listed.

@@ -57,7 +57,7 @@ class CatalogReader:
             self.known, self._read_at = await self._caller.catalog(), now
             self.error = ""
         except CloudgraftError as error:
-            message = f"cloud {cloud} cannot say its machine types and prices: {error.message}"
+            message = f"cloud {cloud} does not report its machine types and prices: {error.message}"
             if message != self.error:  # once, not at every attempt
                 log.warning("cannot read a cloud's catalog", extra={"cloud": cloud, "error": error.message})
             self.error = message
