@@ -143,7 +143,7 @@ async def test_a_lock_that_somebody_holds_is_not_waited_for_for_ever(
     monkeypatch.setattr("cloudgraft.store.databases.postgres._HURRIED", "-c lock_timeout=50")
     journal = await postgres_place.opened()
     with _held(postgres_place, "LOCK TABLE machines IN EXCLUSIVE MODE"):
-        with pytest.raises(JournalUnavailableError, match="somebody holds a lock") as caught:
+        with pytest.raises(JournalUnavailableError, match="another session holds a lock") as caught:
             await journal.write(change(machine("m-1")))
         assert not caught.value.is_ambiguous
     await journal.write(change(machine("m-1")))

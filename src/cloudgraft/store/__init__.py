@@ -1,1 +1,1 @@
-"""The journal: what is meant to be, on disk before anything is done about it."""
+"""Keeps the journal: every intent is on disk before the engine acts on it."""

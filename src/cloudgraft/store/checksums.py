@@ -1,4 +1,4 @@
-"""Seals each row with a checksum and verifies it: a bit that flips on a disk must not become another record.
+"""Seals each row with a checksum and verifies it, so that a flipped bit on a disk does not become another record.
 
 The checksum covers the table's name and every column in the table's order. JSON is the canonical form: both databases
 give it the same values. A column that a later release adds behind the others changes no checksum while it is NULL; a
@@ -20,7 +20,7 @@ from cloudgraft.store.journal import JournalBrokenError
 __all__ = ["CHECKSUM", "IllegalRowError", "Seal", "columns", "seal_all"]
 
 CHECKSUM: Final = "checksum"  # the column
-_NUMBERED: Final = {"events": "seq"}  # keys that the database gives after the row was sealed; indexes vouch for them
+_NUMBERED: Final = {"events": "seq"}  # keys that the database assigns after the row was sealed; indexes verify them
 _AT_ONCE: Final = 1000
 _canonical = json.JSONEncoder(separators=(",", ":"), default=repr).encode
 
@@ -82,7 +82,7 @@ class Seal:
         return self.opened(row)
 
     def problem(self, row: Sequence[Any]) -> str:
-        """What is said of a row that is not the one that was written."""
+        """The message for a row that is not the one that was written."""
         return f"{self._table.name} {self.key(row)}: the row does not match its checksum"
 
     def key(self, row: Sequence[Any]) -> str:

@@ -1,4 +1,4 @@
-"""The cluster that a journal belongs to: its name, and the id that tells its machines from all others.
+"""Verifies which cluster a journal belongs to: its name, and the id that marks its machines.
 
 The id is in the journal, and beside a SQLite journal once more in a file of its own, so that a lost journal does not
 lose the proof of which machines are ours. Name, id and file must agree where they are present: the journal of another
@@ -80,14 +80,14 @@ class ClusterIdFile:
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """What the configuration says of the cluster; empty where there is none, or it does not say."""
+    """The cluster as the configuration names it; empty where there is no configuration or it does not say."""
 
     cluster: str = ""
     cluster_id: str = ""
 
 
 class SettledId(NamedTuple):
-    """A journal's identity. ``is_vouched`` unless it was generated and nobody has confirmed it."""
+    """A journal's identity. ``is_vouched`` unless it was generated and no operator has confirmed it."""
 
     cluster_id: str
     is_vouched: bool
@@ -96,8 +96,8 @@ class SettledId(NamedTuple):
 def owner_of(label: str, stored: Owner | None, beside: str | None, configured: Configured) -> Owner:
     """The cluster whose journal this is, as far as journal, file and configuration agree; JournalBrokenError otherwise.
 
-    ``stored`` is the journal's own word and ``beside`` the file's. An id is generated where there is none. Whether a
-    journal can take on another id (`clusterId` is not the stored one) depends on its machines: see settle_owner.
+    ``stored`` is from the journal and ``beside`` from the file. An id is generated where there is none. A journal may
+    or may not take another id (`clusterId` is not the stored one), depending on its machines: see settle_owner.
     """
     given = configured.cluster_id
     if stored is None:
@@ -126,8 +126,8 @@ def owner_of(label: str, stored: Owner | None, beside: str | None, configured: C
 def settle_owner(database: Database, configured: Configured) -> SettledId:
     """Makes the journal, the file beside it and the configuration agree, or raises JournalBrokenError.
 
-    Another id may be given for as long as no machine carries the one stored: when a journal was lost with its
-    identity, a new one was generated before anybody could say which it was.
+    The configuration may give another id as long as no machine carries the stored one. When a journal was lost with its
+    id, a new one was generated before an operator could name the old one.
     """
     with database.transaction() as connection:
         stored = read_owner(connection)
@@ -154,7 +154,7 @@ def _other_id(label: str, known: str, given: str) -> JournalBrokenError:
 def _exchange(database: Database, stored: Owner, owner: Owner) -> None:
     """Gives a journal its cluster's name, another name, or, without machines, another id."""
     with database.transaction(Mode.WRITE) as connection:
-        if stored.cluster:  # it changes: a leader that does not know of it is fenced
+        if stored.cluster:  # the name changes: fence a leader that does not know it
             connection.execute(update(schema.lease).values(holder=""))  # first: it locks the row
         if owner.cluster_id != stored.cluster_id:
             _forget_clouds(connection, database, stored, owner)
@@ -174,12 +174,12 @@ def _exchange(database: Database, stored: Owner, owner: Owner) -> None:
 def _forget_clouds(connection: Connection, database: Database, stored: Owner, owner: Owner) -> None:
     if connection.execute(select(schema.machines.c.name).limit(1)).first() is not None:
         raise _other_id(database.label, stored.cluster_id, owner.cluster_id)
-    connection.execute(delete(schema.clouds))  # to be listed again: they may have machines of this id
+    connection.execute(delete(schema.clouds))  # list them again: they may have machines of this id
 
 
 def _store(database: Database, owner: Owner) -> Owner:
     """Writes the owner into a new journal. Returns the one that is there then: another replica may have been first."""
-    database.keep_cluster_id(owner.cluster_id)  # before the journal has it: from now on it is never lost
+    database.keep_cluster_id(owner.cluster_id)  # before the journal has it, so that it is never lost
     with database.transaction(Mode.WRITE) as connection:
         with contextlib.suppress(IntegrityError), connection.begin_nested():
             connection.execute(insert(schema.journal), [owner_row(owner, time.time())])

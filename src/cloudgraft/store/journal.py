@@ -1,4 +1,4 @@
-"""What the engine asks of a journal. :mod:`cloudgraft.store.sql` keeps one in SQLite or PostgreSQL."""
+"""Declares the journal's interface for the engine. :mod:`cloudgraft.store.sql` implements it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 class JournalUnavailableError(UnavailableError):
     """The journal cannot be read or written now: disk full, database away. It may be possible again later.
 
-    ``is_ambiguous`` tells that a write may have been committed all the same: read the journal again before going on.
+    ``is_ambiguous``: the write may have been committed all the same; read the journal again before going on.
     """
 
     def __init__(self, message: str, *, is_ambiguous: bool = False) -> None:
@@ -31,7 +31,7 @@ class JournalUnavailableError(UnavailableError):
 
 
 class FencedError(JournalUnavailableError):
-    """Somebody else leads now; this process may not write any more. ``holder`` says who, where that is known."""
+    """Another process leads now; this one may not write any more. ``holder`` names the leader, where that is known."""
 
     def __init__(self, message: str, *, holder: str = "") -> None:
         super().__init__(message)
@@ -48,7 +48,7 @@ class JournalBrokenError(PreconditionError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventQuery:
-    """Which events to read; the newest ``limit`` that fit, oldest of them first."""
+    """Selects events: the newest ``limit`` that match, oldest first."""
 
     group: str = ""
     cloud: str = ""
@@ -56,18 +56,18 @@ class EventQuery:
     kinds: Sequence[str] = ()
     only_states: bool = False  # only lines of machines' histories
     since: float | None = None
-    before: int | None = None  # only those with a smaller number: the way to older ones
+    before: int | None = None  # only those with a smaller number, to page to older ones
     limit: int = 100
 
 
 class Journal(ABC):
     """Durable state of one cluster. All methods may raise JournalUnavailableError; none blocks the event loop."""
 
-    fenced_by = ""  # who opened a journal that is not to be shared after us: nothing can be written any more
+    fenced_by = ""  # the process that opened an exclusive journal after us: nothing can be written any more
 
     @abstractmethod
     async def open(self) -> None:
-        """Opens it, makes the schema when there is none, and checks it: JournalLockedError, JournalBrokenError."""
+        """Opens it, creates a missing schema, and checks it. Raises JournalLockedError, JournalBrokenError."""
 
     @abstractmethod
     async def load(self) -> Contents:
@@ -89,10 +89,10 @@ class Journal(ABC):
     async def purge(self, *, gone_before: float, events_before: float, limit: int = 1000) -> int:
         """Removes machines that were gone before one time and events before another, at most ``limit`` rows of each.
 
-        A machine that is gone to us and still present in its cloud was released by an operator, and is kept.
+        A machine that is gone in the journal and still present in its cloud was released by an operator, and is kept.
         Returns the number of rows removed, so that a caller can go on while there is more.
         """
 
     @abstractmethod
     async def close(self) -> None:
-        """Lets go of it. May be called twice, and without open()."""
+        """Closes it. May be called twice, and without open()."""

@@ -1,6 +1,6 @@
-"""The version of a schema, and how an older one becomes the present one.
+"""Checks the version of a schema and migrates an older one.
 
-Alembic is loaded only when there is something to bring up to date: most starts find what they expect.
+Alembic is loaded only when there is something to migrate: most starts find the current version.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ JOURNAL: Final = Layout(
 
 
 class Schema(enum.Enum):
-    """How a database's tables relate to what this release works with."""
+    """A database's schema compared with the one of this release."""
 
     EMPTY = "empty"
     CURRENT = "current"
@@ -47,7 +47,7 @@ class Schema(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaState:
-    """What was found, and its version; "" where it has none."""
+    """The schema that was found, and its version; "" where it has none."""
 
     schema: Schema
     revision: str = ""

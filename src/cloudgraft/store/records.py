@@ -1,4 +1,4 @@
-"""What the journal holds, as values: frozen, compared by content, safe to share between threads.
+"""Defines the journal's records as values: frozen, compared by content, safe to share between threads.
 
 Times are seconds since the epoch (UTC), because they must mean the same after a restart.
 """
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class State(enum.Enum):
-    """Where a machine is in its life. Which may follow which is said in :mod:`cloudgraft.engine.machines.states`."""
+    """The stage of a machine's life. :mod:`cloudgraft.engine.machines.states` lists the allowed transitions."""
 
     REQUESTED = "requested"  # an intent; no call to the cloud was ever made for it
     CREATING = "creating"  # a call to create it was made, or may have been
@@ -42,7 +42,7 @@ class State(enum.Enum):
 
 
 class Presence(enum.Enum):
-    """What the cloud holds of a machine, as far as we know: beside its state, this decides what to do next."""
+    """What the cloud has of a machine, as far as we know. With the state, it decides the next action."""
 
     NONE = "none"  # nothing: never asked for, refused, or gone
     UNKNOWN = "unknown"  # a call was made and its outcome is not known: a list must settle it
@@ -51,7 +51,7 @@ class Presence(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRecord:
-    """Why a machine failed, in the autoscaler's words."""
+    """The reason why a machine failed, in the autoscaler's terms."""
 
     code: str
     message: str
@@ -60,7 +60,7 @@ class ErrorRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineRecord:
-    """One intent, and the machine that came of it. The name is final, and the idempotency token everywhere."""
+    """One intent, and the machine made for it. The name never changes; it is the idempotency token everywhere."""
 
     name: str
     group: str
@@ -81,7 +81,7 @@ class MachineRecord:
     error: ErrorRecord | None = None
     hourly: Decimal | None = None  # its price when it was asked for
     currency: str = ""
-    is_adopted: bool = False  # taken over by an operator's word; what proves it to be ours: Identity.is_proven
+    is_adopted: bool = False  # taken over by an operator; the proof that it is ours: Identity.is_proven
     replaces: str = ""  # the name of the broken machine whose place it takes
     version: int = 0  # grows by one with every write
     is_marked: bool = False  # of one that was adopted: a list has shown our marks on it since then
@@ -100,24 +100,24 @@ class GroupRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedRecord:
-    """What nodes of a group really turned out to have, for the day when it has none and is to grow again."""
+    """What the nodes of a group really had: its template when it has no nodes and must scale up from zero."""
 
     group: str
     settings: Mapping[str, object]  # the `machine:` section of the machines that it was learned from
-    since: float  # nothing is learned from machines that were asked for before: they were promised something else
+    since: float  # machines requested earlier do not count: their template was another
     facts: Mapping[str, object]  # JSON; written and read by cloudgraft.engine.nodes.node_facts; empty: nothing yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudRecord:
-    """A cloud that was listed once, and whose machines of ours were taken in: before that nothing is created there."""
+    """A cloud that was listed once and whose machines of ours were recorded. Nothing is created there before that."""
 
     name: str
     adopted_at: float
 
 
 class Scope(enum.Enum):
-    """What a pause is about."""
+    """The scope of a pause."""
 
     GROUP = "group"
     CLOUD = "cloud"
@@ -135,14 +135,14 @@ class PauseRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRecord:
-    """A change that somebody asked for under a key, and how it was answered: asked again, it is not made again.
+    """A change requested with an idempotency key, and its answer: a repeated request does not repeat the change.
 
-    It is written with the change, and forgotten a day later.
+    It is written with the change, and deleted a day later.
     """
 
-    caller: str  # keys of different callers have nothing to do with each other
+    caller: str  # keys of different callers are independent
     key: str
-    fingerprint: str  # of what was asked for: the same key with something else is a mistake
+    fingerprint: str  # of the request: the same key with another request is an error
     answer: Mapping[str, object]  # JSON
     at: float
 
@@ -158,11 +158,11 @@ class DeclaredGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far the engine's clock had come, and in which run of the machine. There is one; the newest replaces it."""
+    """The position of the engine's clock, and the boot of the host that it is from. The newest replaces the others."""
 
     at: float  # by the engine's clock
-    boot_id: str  # of the kernel: the same until the machine is started again
-    boot_time: float  # seconds that the machine had run then
+    boot_id: str  # of the kernel: the same until the host reboots
+    boot_time: float  # seconds that the host had run then
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +187,7 @@ class Change:
     machines: Sequence[MachineRecord] = ()  # inserted, or replaced by name
     events: Sequence[Event] = ()
     groups: Sequence[GroupRecord] = ()  # inserted, or replaced by id
-    removed_groups: Sequence[str] = ()  # with what was learned of their nodes
+    removed_groups: Sequence[str] = ()  # with their learned templates
     learned: Sequence[LearnedRecord] = ()  # inserted, or replaced by group
     clouds: Sequence[CloudRecord] = ()
     pauses: Sequence[PauseRecord] = ()
@@ -209,7 +209,7 @@ class Contents:
     """All of the journal but its events."""
 
     cluster_id: str
-    is_id_new: bool = False  # it was generated, and nobody vouches for it: there may be machines of ours under another
+    is_id_new: bool = False  # it was generated and not confirmed: machines of ours may have another id
     machines: Sequence[MachineRecord] = ()
     groups: Sequence[GroupRecord] = ()
     learned: Sequence[LearnedRecord] = ()

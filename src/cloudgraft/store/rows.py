@@ -1,4 +1,4 @@
-"""Records to rows and back. Rows are read as plain tuples in the order of the columns, because there are many."""
+"""Converts records to rows and back. Rows are plain tuples in column order, because there are many."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def group_row(record: GroupRecord) -> Values:
 
 
 def learned_row(record: LearnedRecord) -> Values:
-    """What was learned of a group, as named values of the columns of `learned`."""
+    """A learned template as named values of the columns of `learned`."""
     return {
         "group_id": _key(record.group, "group"),
         "settings": _json(record.settings),
@@ -269,7 +269,7 @@ class Reader:
 def _parse(text: str) -> dict[str, Any]:
     value = json.loads(text)
     if not isinstance(value, dict):
-        raise ValueError(f"{text[:40]!r} is not a JSON object")  # noqa: TRY004 - to the reader a bad value like others
+        raise ValueError(f"{text[:40]!r} is not a JSON object")  # noqa: TRY004 - a bad value like others
     return value
 
 
@@ -279,7 +279,7 @@ def _json(value: Mapping[str, object]) -> str:
 
 
 def _plain(value: object) -> object:
-    """What JSON has no word for. Better a value that reads a little differently than a change that is not written."""
+    """Converts values that JSON lacks. A value that reads a little differently is better than a change not written."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, enum.Enum):
@@ -288,7 +288,7 @@ def _plain(value: object) -> object:
 
 
 def _text(value: str) -> str:
-    """Text for people, perhaps from a cloud: what no database takes (NUL, half a surrogate pair) is replaced."""
+    """Text for people, perhaps from a cloud: replaces what no database accepts (NUL, half a surrogate pair)."""
     if value.isascii() and "\0" not in value:
         return value
     return value.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()

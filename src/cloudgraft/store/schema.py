@@ -1,4 +1,4 @@
-"""The journal's tables. What is here and what the migrations make must be the same; a test holds the two together.
+"""Defines the journal's tables. A test compares them with what the migrations make.
 
 JSON and decimals are text, times are floating-point seconds since the epoch: so both databases give back exactly what
 they were given.
@@ -180,7 +180,7 @@ events = Table(
     sqlite_autoincrement=True,
 )
 
-# Who writes to a SQLite journal; PostgreSQL has the lease for it.
+# The process that writes to a SQLite journal; PostgreSQL has the lease for this.
 fence = Table(
     "fence",
     metadata,
@@ -196,11 +196,11 @@ lease = Table(
     Column("holder", Text, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("renewals", BigInteger, nullable=False),
-    Column("seconds", Double, nullable=False),  # how long others wait for the next renewal, each by its own clock
+    Column("seconds", Double, nullable=False),  # the time that others wait for the next renewal, each by its own clock
     Column("server", Text, nullable=False),  # the run of the database's server that gave the lease
 )
 
-# Alembic's own table, made by it with these very columns. The name leaves "alembic_version" to others.
+# Alembic's own table, with the columns that Alembic creates. The name leaves "alembic_version" to other programs.
 version = Table(
     "cloudgraft_version",
     MetaData(),

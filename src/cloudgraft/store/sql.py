@@ -1,4 +1,4 @@
-"""The journal in a database: SQLite, or PostgreSQL for several replicas."""
+"""Implements the journal in a database: SQLite, or PostgreSQL for several replicas."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cloudgraft.store.records import Change, Contents, Event
 __all__ = ["SqlJournal"]
 
 _log = logging.getLogger("cloudgraft.store")
-_OPEN_SECONDS = 600.0  # an old journal is copied and brought up to date
+_OPEN_SECONDS = 600.0  # an old journal is copied and migrated
 _LOAD_SECONDS = 60.0
 _CALL_SECONDS = 15.0
 _CLOSE_SECONDS = 5.0
@@ -42,14 +42,14 @@ class SqlJournal(Journal):
     every Lease.acquire(). Every write then locks the lease row and makes sure that the claim still holds, so the late
     writes of a former leader are refused by the database: FencedError.
 
-    A SQLite journal has the same protection without a lease: whoever opens it last writes, and the writes of whoever
-    had it before are refused; see :mod:`cloudgraft.store.lease.fence`.
+    A SQLite journal has the same protection without a lease: the process that opened it last writes, and the writes of
+    earlier ones are refused; see :mod:`cloudgraft.store.lease.fence`.
     """
 
     def __init__(
         self, database: Database, *, cluster: str = "", cluster_id: str | None = None, lease: Lease | None = None
     ) -> None:
-        """``cluster`` and ``cluster_id`` are what the configuration says; empty where it says nothing."""
+        """``cluster`` and ``cluster_id`` are from the configuration; empty where it does not have them."""
         self._database = database
         self._configured = Configured(cluster, check_cluster_id(cluster_id) if cluster_id else "")
         self._lease = lease
@@ -79,7 +79,7 @@ class SqlJournal(Journal):
 
     @property
     def label(self) -> str:
-        """Where it is, for messages."""
+        """The location, for messages."""
         return self._database.label
 
     async def open(self) -> None:
@@ -102,7 +102,7 @@ class SqlJournal(Journal):
         try:
             self._take_fence()
         except JournalUnavailableError as error:
-            # What is there can be served from a disk that is full. The first write takes the epoch then.
+            # A journal on a full disk can still be served. The first write takes the epoch then.
             _log.warning("the journal cannot be written yet", extra={"journal": self.label, "error": error.message})
         _log.info(
             "journal opened",
@@ -118,14 +118,14 @@ class SqlJournal(Journal):
         self._opening = opening  # it counts once it is committed
 
     async def load(self) -> Contents:
-        """See :class:`Journal`. Without the lead it shows what is there, and what is written after it is refused."""
+        """See :class:`Journal`. Without the lease it only reads, and later writes are refused."""
         claim = self._lease.claim if self._lease else None
         contents = await self._opened().run(lambda: self._load(claim), seconds=_LOAD_SECONDS)
         self._claim = claim
         return contents
 
     def _load(self, claim: Claim | None) -> Contents:
-        # While we hold the lease row nobody else writes; without it, all must be read as of one moment.
+        # While we hold the lease row no other replica writes; without it, all must be read as of one moment.
         with self._database.transaction(Mode.READ if claim else Mode.SNAPSHOT) as connection:
             if claim:
                 fence(connection, claim)
@@ -146,7 +146,7 @@ class SqlJournal(Journal):
                 statements.write_change(connection, change)
         except ConflictError:
             with self._database.transaction() as connection:
-                raise statements.tell_conflict(connection, change.machines) from None
+                raise statements.conflict_error(connection, change.machines) from None
 
     async def events(self, query: EventQuery) -> Sequence[Event]:
         """See :class:`Journal`."""
@@ -169,7 +169,7 @@ class SqlJournal(Journal):
         return await self._opened().run(perform, seconds=_CALL_SECONDS, is_write=True)
 
     async def close(self) -> None:
-        """See :class:`Journal`. Waits for what is under way, but not for ever. The lease is closed with it."""
+        """See :class:`Journal`. Waits for pending calls, but not for ever. The lease is closed with it."""
         thread, self._thread, self._claim = self._thread, None, None
         if thread is not None:
             await thread.close(seconds=_CLOSE_SECONDS)

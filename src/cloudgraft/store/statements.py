@@ -1,4 +1,4 @@
-"""What is read from the tables and written to them: plain functions on a connection that has a transaction open."""
+"""Reads and writes the tables: plain functions on a connection with an open transaction."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from cloudgraft.store.rows import (
 __all__ = [
     "REQUESTS_KEPT",
     "Owner",
+    "conflict_error",
     "owner_row",
     "purge",
     "read_contents",
     "read_events",
     "read_owner",
-    "tell_conflict",
     "write_change",
     "write_owner",
 ]
@@ -46,8 +46,8 @@ _INSERTS: dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]] = {
     "postgresql": postgresql.insert,
 }
 REQUESTS_KEPT: Final = 86_400.0  # seconds
-_NEWEST = 100  # events that are looked at for the latest time: more than will be damaged
-_TOLD = 3  # how many names a message gives
+_NEWEST = 100  # events that are read to find the latest time: more than will be damaged
+_NAMED = 3  # machines in a message
 _CONFLICT = "nothing was written: somebody else wrote to the journal, which has other versions of some machines"
 _UPDATE_MACHINE = (
     update(schema.machines)
@@ -82,7 +82,7 @@ def owner_row(owner: Owner, created_at: float) -> Values:
 
 
 def write_owner(connection: Connection, owner: Owner, created_at: float) -> None:
-    """Gives the journal to a cluster; a former one is replaced."""
+    """Writes the cluster that owns the journal; replaces a former one."""
     connection.execute(delete(schema.journal))
     connection.execute(insert(schema.journal), [owner_row(owner, created_at)])
 
@@ -124,7 +124,7 @@ def _latest_time(contents: Contents) -> float:
 
 
 def _latest_event(connection: Connection) -> float:
-    """The newest event's time. A damaged event is passed over: a wrong time would send the engine's clock astray."""
+    """The newest event's time. Skips damaged events: a wrong time would set the engine's clock wrong."""
     table, seal = schema.events, Seal.of(schema.events)
     rows = connection.execute(select(table).order_by(table.c.at.desc()).limit(_NEWEST))
     return next((float(row.at) for row in rows if seal.is_sound(row)), 0.0)
@@ -136,7 +136,7 @@ def _all(connection: Connection, table: Table) -> Sequence[Sequence[Any]]:
 
 
 def write_change(connection: Connection, change: Change) -> None:
-    """All of the change; ConflictError when a machine was written by somebody else meanwhile."""
+    """Writes all of the change; ConflictError when another process has written a machine meanwhile."""
     if change.machines:
         _write_machines(connection, change.machines)
     if change.removed_groups:
@@ -165,7 +165,7 @@ def write_change(connection: Connection, change: Change) -> None:
 def _write_requests(
     connection: Connection, records: Sequence[RequestRecord], removed: Sequence[tuple[str, str]]
 ) -> None:
-    """What is a day old leaves with what is new, so that nobody has to think of it."""
+    """Writes new requests and deletes those older than a day, so that no other code has to."""
     table = schema.requests
     if removed:
         connection.execute(delete(table).where(tuple_(table.c.caller, table.c.key).in_(removed)))
@@ -176,7 +176,7 @@ def _write_requests(
 
 
 def _write_machines(connection: Connection, records: Sequence[MachineRecord]) -> None:
-    """Two statements for any number of machines. Each row that is written counts, so a missing one is noticed."""
+    """Writes any number of machines with two statements. Counts the written rows, so that a missing one is noticed."""
     seal = Seal.of(schema.machines)
     rows = [seal.sealed(machine_row(record)) for record in records]
     new = [row for row in rows if row["version"] == 1]
@@ -191,17 +191,17 @@ def _write_machines(connection: Connection, records: Sequence[MachineRecord]) ->
         raise ConflictError(_CONFLICT)
 
 
-def tell_conflict(connection: Connection, records: Sequence[MachineRecord]) -> ConflictError:
-    """Says which machines were in the way of a change that was refused. For a transaction after that one."""
+def conflict_error(connection: Connection, records: Sequence[MachineRecord]) -> ConflictError:
+    """The error that names the machines that made a change fail. Needs a transaction after the failed one."""
     table = schema.machines
     names = [record.name for record in records]
     rows = connection.execute(select(table.c.name, table.c.version).where(table.c.name.in_(names)))
     stored: dict[str, int] = {row.name: row.version for row in rows}
     wrong = [record for record in records if stored.get(record.name, 0) != record.version - 1]
-    told = ", ".join(
-        f"{record.name} (version {stored.get(record.name, 0)}, not {record.version - 1})" for record in wrong[:_TOLD]
+    named = ", ".join(
+        f"{record.name} (version {stored.get(record.name, 0)}, not {record.version - 1})" for record in wrong[:_NAMED]
     )
-    return ConflictError(f"{_CONFLICT}: {told}" if told else _CONFLICT)
+    return ConflictError(f"{_CONFLICT}: {named}" if named else _CONFLICT)
 
 
 def _replace(connection: Connection, table: Table, rows: Sequence[Values]) -> None:

@@ -1,1 +1,1 @@
-"""SQLite and PostgreSQL: connections, transactions, files, locks."""
+"""Connects to SQLite and PostgreSQL: transactions, files, locks."""

@@ -1,4 +1,4 @@
-"""Where a PostgreSQL is, and as whom to ask it."""
+"""Reads the address of a PostgreSQL server and the credentials for it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def is_url(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresAddress:
-    """What libpq needs to know. Whatever is empty is libpq's own default, environment variables included.
+    """Connection parameters for libpq. An empty one means libpq's own default, environment variables included.
 
     ``host`` may be the directory of a socket, or several hosts with commas. The password file is read again for every
     connection, so that a password can be changed without a restart.

@@ -21,10 +21,10 @@ class DatabaseClock:
         self.bound = bound
         self.offset: float | None = None  # seconds by which the database's clock is ahead; None: never measured
         self._least = 0.0  # how far the clocks are apart at least, however long the answer took
-        self._may_lead = False  # although it is off: no other replica wanted to
+        self._may_lead = False  # although its clock is off: no other replica took the lease
 
     def measure(self, sent: float, answered: float, database: float) -> None:
-        """Takes note of the database's time, which was read between two times of this host."""
+        """Records the database's time, which was read between two times of this host."""
         low, high = sorted((database - sent, database - answered))
         self.offset = (low + high) / 2
         self._least = max(0.0, low, -high)
@@ -37,11 +37,11 @@ class DatabaseClock:
         return self._least > self.bound
 
     def allow(self) -> None:
-        """Lets this replica lead until its clock was right and is wrong again: no other has taken the lease."""
+        """Lets this replica lead, because no other took the lease. Ends when its clock was right and is wrong again."""
         self._may_lead = self.is_off
 
     def trouble(self) -> str:
-        """What is wrong, for people; empty when the clocks agree."""
+        """The problem, for people; empty when the clocks agree."""
         if not self.is_off or self.offset is None:
             return ""
         side = "behind" if self.offset > 0 else "ahead of"
@@ -51,5 +51,5 @@ class DatabaseClock:
         )
 
     def why_step_back(self) -> str:
-        """Why a leader gives way to other replicas now; empty when it stays."""
+        """The reason for a leader to give way to other replicas now; empty when it stays."""
         return "" if self._may_lead else self.trouble()

@@ -17,30 +17,30 @@ from cloudgraft.store.journal import JournalUnavailableError
 __all__ = ["Damage", "DamagedLog", "find_damage"]
 
 
-# -- Finds damage in a write-ahead log of SQLite that SQLite itself would not tell of. Pure ----------------------------
+# -- detection (pure) --------------------------------------------------------------------------------------------------
 # SQLite reads a log up to the first frame whose checksum is wrong, and takes the rest for a write that a loss of power
 # interrupted. A bit that flipped in an earlier commit looks the same to it, and it silently drops that commit and all
 # later ones.
 #
-# The two can be told apart, because each checksum goes on from the one before it, and because with `synchronous=FULL`
-# the disk has a commit before the next one is begun:
+# The two can be distinguished, because each checksum goes on from the one before it, and because with
+# `synchronous=FULL` the disk has a commit before the next one is begun:
 #
 # - What a loss of power leaves half written is the last commit in the log, and nothing that goes on from it follows.
 # - A frame that goes on from the end of a commit is of a later one. It began after the disk had the one before it.
-#   So a wrong frame in front of that is damage, and commits are lost that were answered for.
+#   So a wrong frame in front of that is damage, and confirmed commits are lost.
 #
-# Damage in the last commit alone cannot be told from an interrupted write, and is not reported. Nor are frames of
+# Damage in the last commit alone looks like an interrupted write, and is not reported. Nor are frames of
 # writes that were rolled back, or of an earlier use of the file: no later commit goes on from those.
 #
-# What is reported is never an honest loss of power, if the disk keeps what it has confirmed and writes a sector of 512
-# bytes whole or not at all (which SQLite expects of it too: SQLITE_POWERSAFE_OVERWRITE), and if nobody wrote with less
-# than `synchronous=FULL`.
+# A loss of power alone is never reported as damage, if the disk keeps what it has confirmed and writes a sector of 512
+# bytes whole or not at all (which SQLite expects of it too: SQLITE_POWERSAFE_OVERWRITE), and if no process wrote with
+# less than `synchronous=FULL`.
 
 
 _HEADER: Final = 32  # bytes
 _FRAME: Final = 24  # bytes in front of each page
 _MAGIC: Final = {0x377F0682: "<", 0x377F0683: ">"}  # the byte order of what is summed up
-_SECTOR: Final = 512  # bytes that a disk writes all of, or nothing
+_SECTOR: Final = 512  # bytes that a disk writes whole or not at all
 _PAGE_SIZES: Final = tuple(1 << bits for bits in range(9, 17))
 _MASK: Final = 0xFFFFFFFF
 
@@ -57,7 +57,7 @@ class Damage:
 
 
 def find_damage(log: bytes) -> Damage | None:
-    """What is wrong with a log, if that proves that commits are lost."""
+    """Returns the damage of a log, if it proves that commits are lost."""
     if len(log) <= _HEADER + _FRAME:
         return None
     header = _Header.of(log)
@@ -73,7 +73,7 @@ def find_damage(log: bytes) -> Damage | None:
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """What frames are read by."""
+    """The header of a log: what is needed to read its frames."""
 
     order: str
     page: int  # bytes
@@ -92,7 +92,7 @@ class _Header:
 
 
 def _damaged_headers(log: bytes) -> Iterator[_Header]:
-    """What the header may have been: its own sum is right, or everything else is. Frames have the salts too."""
+    """Yields possible originals: the header's own sum is right, or everything else is. Frames have the salts too."""
     stored: Sum = struct.unpack_from(">2I", log, 24)
     salts = log[_HEADER + 8 : _HEADER + 16]
     for page in _PAGE_SIZES:
@@ -119,7 +119,7 @@ class _Frames:
         return self._log[self.start(number) + 4 : self.start(number) + 8] != bytes(4)
 
     def is_of_now(self, number: int) -> bool:
-        """Whether it was written since the log was begun, and is a page at all."""
+        """Whether it was written since the log was begun, and is a page."""
         at = self.start(number)
         return self._log[at + 8 : at + 16] == self._header.salts and self._log[at : at + 4] != bytes(4)
 
@@ -179,20 +179,20 @@ def _summed(before: Sum, order: str, data: bytes) -> Sum:
 
 
 _log = logging.getLogger("cloudgraft.store")
-_AGAIN: Final = 0.2  # seconds until a damaged log is looked at once more
+_AGAIN: Final = 0.2  # seconds until a damaged log is read once more
 
 
 class DamagedLog:
-    """Use it only while nobody in this process has the database open: to close a file ends SQLite's locks on it."""
+    """The log of a database. Use it only while this process has not opened that: closing a file ends SQLite's locks."""
 
     def __init__(self, database: Path) -> None:
         self._database = database
         self._path = database.with_name(f"{database.name}-wal")
-        # There from before the log is cut until the repair is done: a repair that ends in between must not look done.
+        # Exists from before the log is cut until the repair is done, so that an interrupted repair does not look done.
         self._note = database.with_name(f"{database.name}.lost-commits")
 
     def lost_commits(self) -> str:
-        """What cannot be read any more; empty for nothing."""
+        """Describes the commits that cannot be read any more; empty when there are none."""
         if self._note.exists():
             return self._note.read_text("utf-8").strip() or f"a repair of {self._database} was not finished"
         damage = self._damage()
@@ -202,7 +202,7 @@ class DamagedLog:
         return f"{self._path} is damaged {where}: commits are lost, at least {damage.lost}"
 
     def cut(self) -> None:
-        """Lets go of what cannot be read. A copy of the database and the log is kept."""
+        """Removes what cannot be read. A copy of the database and the log is kept."""
         damage, lost = self._damage(), self.lost_commits()
         if damage is None:
             return
@@ -215,12 +215,12 @@ class DamagedLog:
         _log.warning("the write-ahead log was cut before its damage; a copy is kept", extra={"copy": str(kept)})
 
     def forget(self) -> None:
-        """The repair is done."""
+        """Removes the note of lost commits once the repair is done."""
         self._note.unlink(missing_ok=True)
         flush_directory(self._note.parent)
 
     def _damage(self) -> Damage | None:
-        """Found twice, and the same: `db check` may look while a server writes, or lets go of the log."""
+        """Damage that two reads show alike: a server may write to the log, or remove it, while `db check` reads."""
         found = self._read()
         if found is None:
             return None

@@ -1,4 +1,4 @@
-"""What the journal and others need of a database, whichever it is: transactions, and errors that say what to do."""
+"""Defines what every database offers: transactions, and errors that say what to do."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["Access", "Database", "Mode"]
 
 
 class Access(enum.Enum):
-    """What a database is opened for."""
+    """The purpose of opening a database."""
 
-    SERVE = "serve"  # it is made when it is not there; what is older may be brought up to date
-    UPGRADE = "upgrade"  # as SERVE, and what is older is brought up to date in any case
-    REPAIR = "repair"  # nothing is made, damage is let through, and others are kept out
-    LOOK = "look"  # nothing is made or changed, and nobody is kept out
+    SERVE = "serve"  # creates a missing database; may migrate an older schema
+    UPGRADE = "upgrade"  # as SERVE, and always migrates an older schema
+    REPAIR = "repair"  # creates nothing, accepts damage, and excludes other processes
+    LOOK = "look"  # creates and changes nothing, and excludes no other process
 
 
 class Mode(enum.Enum):
-    """What a transaction is for."""
+    """The kind of a transaction."""
 
     READ = "read"
     SNAPSHOT = "snapshot"  # several reads that see the same moment
@@ -43,52 +43,52 @@ class Database(ABC):
     @property
     @abstractmethod
     def label(self) -> str:
-        """Where it is, for messages: never with a password."""
+        """The location, for messages: never with a password."""
 
     @abstractmethod
     def open(self, access: Access) -> SchemaState:
-        """Connects, and sees to the schema. Returns the schema as it was found.
+        """Connects, and creates or migrates the schema. Returns the schema as it was found.
 
-        JournalLockedError when another process has it, JournalBrokenError when a person has to do something.
+        JournalLockedError when another process has it open, JournalBrokenError when a person has to act.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Lets go of everything. May be called twice, and without open()."""
+        """Closes connections, files and locks. May be called twice, and without open()."""
 
     @abstractmethod
     def failure(self, error: DBAPIError, *, committing: bool) -> CloudgraftError:
-        """What the database's error means. ``committing``: it came in answer to a COMMIT."""
+        """Translates the database's error. ``committing``: it came in answer to a COMMIT."""
 
     @abstractmethod
     def damaged(self, reason: object) -> CloudgraftError:
-        """What to do when the database's files are damaged."""
+        """The error for damaged files; it says what to do."""
 
     @abstractmethod
     def integrity(self, connection: Connection) -> list[str]:
-        """What the database itself finds wrong with its files."""
+        """Damage that the database itself finds in its files."""
 
     @abstractmethod
     def warnings(self, connection: Connection) -> list[str]:
-        """What could go wrong with the way the database is run."""
+        """Risks in the way the database is run."""
 
     @abstractmethod
     def stored_cluster_id(self) -> str | None:
-        """The identity that is kept beside the database, should the database be new."""
+        """The cluster id that is kept beside the database, for a database that is new."""
 
     @abstractmethod
     def keep_cluster_id(self, cluster_id: str) -> None:
-        """Keeps the identity beside the database, so that it outlives it. Does nothing where there is no such place."""
+        """Keeps the cluster id beside the database, so that it outlives it. Does nothing where that is impossible."""
 
     def lost_commits(self) -> str:
-        """What cannot be read any more although it was committed, found without opening it; empty for nothing.
+        """Describes commits that cannot be read any more, without opening the database; empty when there are none.
 
-        One with such a loss is opened for nothing but its repair, which lets go of what cannot be read.
+        A database that lost commits is opened only for its repair, which drops what cannot be read.
         """
         return ""
 
     def forget_lost_commits(self) -> None:
-        """Its repair is done: it may be opened again."""
+        """Ends a repair: the database may be opened again."""
 
     def back_up(self, why: str) -> None:
         """Keeps a copy of the database as it is, where it is a file of ours; ``why`` goes into its name."""
@@ -121,6 +121,6 @@ class Database(ABC):
         try:
             transaction.commit()
         except DBAPIError as error:
-            # What a connection whose COMMIT failed shows of it is not what the next one will find: start afresh.
+            # After a failed COMMIT this connection may show something else than the next one will: start a new one.
             connection.invalidate()
             raise self.failure(error, committing=True) from error

@@ -1,4 +1,7 @@
-"""One process at a time. The kernel holds the lock, so it vanishes with the process, however that ends."""
+"""Lets one process at a time use a file.
+
+The kernel holds the lock, so it ends with the process, however that ends.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _MAKING_SECONDS: Final = 30.0  # a database is made in milliseconds, but an old 
 class FileLock:
     """A lock on a file that says who holds it. The file stays: to remove it would let two hold "it".
 
-    ``is_shared``: whoever comes first holds it alone until :meth:`share`; then others hold it too.
+    ``is_shared``: the first process holds it alone until :meth:`share`; then others hold it too.
     """
 
     def __init__(self, path: Path, *, what: str, noun: str = "journal", is_shared: bool = False) -> None:
@@ -35,7 +38,7 @@ class FileLock:
         self._handle: int | None = None
 
     def acquire(self) -> None:
-        """Takes the lock, or raises JournalLockedError with the name of whoever has it.
+        """Takes the lock, or raises JournalLockedError with the name of its holder.
 
         A shared one is waited for while another process makes the database.
         """
@@ -79,10 +82,10 @@ class FileLock:
                 return False
 
     def insist(self) -> None:
-        """JournalLockedError unless we hold it alone: for what must not happen under others' feet."""
+        """Raises JournalLockedError unless we hold it alone: for changes that no other process may see half done."""
         if self._is_alone or self._handle is None:
             return
-        try:  # whoever had it alone when we came may be gone
+        try:  # the process that held it alone when we came may have ended
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise JournalLockedError(
@@ -97,7 +100,7 @@ class FileLock:
             self._is_alone = False
 
     def release(self) -> None:
-        """Lets go of it. May be called twice."""
+        """Releases the lock. May be called twice."""
         if self._handle is not None:
             if self._is_alone:
                 os.ftruncate(self._handle, 0)
@@ -119,7 +122,7 @@ class FileLock:
         return self.holder() or "another process"
 
     def holder(self) -> str:
-        """What the file says of whoever holds it; "" when it says nothing."""
+        """The holder's name as the file has it; "" when the file has none."""
         try:
             return self._path.read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
@@ -133,10 +136,11 @@ class InodeLock:
     this one is opened before SQLite opens the file, and closed after SQLite has closed it.
     """
 
-    _ours: ClassVar[set[tuple[int, int]]] = set()  # what this process holds: opening it a second time would do harm
+    # Files that this process has locked: to close a second descriptor of one would drop SQLite's locks.
+    _ours: ClassVar[set[tuple[int, int]]] = set()
 
     def __init__(self, path: Path, holder: Callable[[], str]) -> None:
-        """``holder`` tells who may have the file, for messages."""
+        """``holder`` returns the process that may have the file, for messages."""
         self._path = path
         self._holder = holder
         self._handle: int | None = None
@@ -158,7 +162,7 @@ class InodeLock:
         self._ours.add(self._inode)
 
     def release(self) -> None:
-        """Lets go of it. May be called twice."""
+        """Releases the lock. May be called twice."""
         if self._handle is not None:
             os.close(self._handle)
         if self._inode is not None:
@@ -198,5 +202,5 @@ def _inode(status: os.stat_result) -> tuple[int, int]:
 
 
 def myself() -> str:
-    """This process, for whoever finds the journal in use."""
+    """Names this process, for messages of another process that finds the journal in use."""
     return f"process {os.getpid()} on {socket.gethostname()} since {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,4 +1,4 @@
-"""Files that are whole and on the disk when they are there at all."""
+"""Writes files atomically: a file is complete and on the disk, or it does not exist."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["flush_directory", "write_whole"]
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file that is there in full or not at all, even after a loss of power, and that only its owner reads."""
+    """Writes a file completely or not at all, even through a loss of power. Only its owner can read it."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -25,7 +25,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def flush_directory(directory: Path) -> None:
-    """Makes sure that names given to files in a directory are on the disk too."""
+    """Flushes a directory, so that the names of its files are on the disk too."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""What tells one kind of database from another: its tables, their version, and the words that people are told."""
+"""Describes a kind of database: its tables, their version, and the words for it in messages."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Layout:
     version: Table  # Alembic's own, with a name that leaves "alembic_version" to others
     head: str  # the newest migration: what this release reads and writes
     migrations: Path  # the directory with env.py
-    lock: int  # PostgreSQL's advisory lock of whoever makes or changes the schema
-    upgrade: str  # what a person does about a PostgreSQL with an older schema
-    check: str  # what a person does when a table is not as its version says
-    after_loss: str  # what follows once the database is lost
+    lock: int  # PostgreSQL's advisory lock for creating or changing the schema
+    upgrade: str  # instruction: a PostgreSQL has an older schema
+    check: str  # instruction: a table is not as its version says
+    after_loss: str  # the consequence of losing the database
     vital: tuple[str, ...] = ()  # tables small enough to have their indexes checked at every opening
-    keep: str = ""  # what is to be left in place when a damaged file is moved away
+    keep: str = ""  # the files to leave in place when a damaged database is moved away

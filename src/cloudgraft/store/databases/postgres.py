@@ -1,4 +1,4 @@
-"""A database in PostgreSQL: for several replicas. Of those of a journal, one leads."""
+"""Keeps a database in PostgreSQL, for several replicas. Of the replicas of a journal, one leads."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _CONNECTING: Final[dict[str, Any]] = {
     "client_encoding": "utf8",
     "connect_timeout": 3,
     "target_session_attrs": "read-write",  # of several hosts, the one that can be written to
-    # A host that vanished without a word is noticed within about ten seconds.
+    # A host that vanished without closing its connection is noticed within about ten seconds.
     "keepalives": 1,
     "keepalives_idle": 5,
     "keepalives_interval": 2,
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
-# A leader that stands still in the middle of a transaction holds the lease row; the server ends it after this time. Not
-# always: its limits do not hold between the messages of a pipeline, nor while it sends. See leader.end_silent_holders.
+# A leader that stops in the middle of a transaction holds the lease row; the server ends it after this time. Not
+# always: its limits do not apply between the messages of a pipeline, nor while it sends. See end_silent_holders.
 _HURRIED: Final = "-c statement_timeout=5000 -c lock_timeout=3000 -c idle_in_transaction_session_timeout=5000"
 _PATIENT: Final = "-c statement_timeout=0 -c lock_timeout=3000 -c idle_in_transaction_session_timeout=0"
 # A commit must be on the disk of at least one server. A setting that is stronger than "on" is left alone.
@@ -51,7 +51,7 @@ _DURABLE: Final = (
 )
 _DAMAGE: Final = ("XX001", "XX002")
 _SCHEMA_WRONG: Final = ("42P01", "42703")
-# A connection that is refused has no code, only words.
+# A refused connection has no error code, only text.
 _REFUSALS: Final = {
     "authentication": "look at the user, its password and pg_hba.conf",
     "pg_hba.conf": "look at the user, its password and pg_hba.conf",
@@ -63,17 +63,17 @@ _ADVICE: Final = {
     "3F000": "the user must be allowed to read, write and create tables in its schema",
     "53100": "the server's disk is full: make room, and it goes on by itself",
     "25006": "this server is a standby; it goes on once the address leads to a server that can be written to",
-    "57014": "the server is overloaded, or somebody holds a lock",
-    "55P03": "somebody holds a lock",
+    "57014": "the server is overloaded, or another session holds a lock",
+    "55P03": "another session holds a lock",
 }
-# Classes of errors that pass: connection, resources, operator, locks, wrong password, no such database, standby.
+# Classes of transient errors: connection, resources, operator, locks, wrong password, no such database, standby.
 _PASSING: Final = ("08", "53", "57", "55", "40", "28", "3D", "25", "58", "42501", "3F000")
 
 
 class PostgresDatabase(Database):
     """One connection to a PostgreSQL, made again whenever it breaks.
 
-    ``patient``: for work that may take long, such as an import, and that nobody waits for.
+    ``patient``: for work that may take long, such as an import, and that no caller waits for.
     """
 
     def __init__(self, address: PostgresAddress, *, layout: Layout = JOURNAL, patient: bool = False) -> None:
@@ -123,7 +123,7 @@ class PostgresDatabase(Database):
         self._line.drop()
 
     def cut(self) -> None:
-        """Breaks the connection: whoever waits for an answer on it gets an error."""
+        """Breaks the connection: a call that waits for an answer on it gets an error."""
         self._line.cut()
 
     def failure(self, error: DBAPIError, *, committing: bool) -> CloudgraftError:
@@ -157,11 +157,11 @@ class PostgresDatabase(Database):
         return []
 
     def stored_cluster_id(self) -> str | None:
-        """See :class:`Database`. There is no place beside it."""
+        """See :class:`Database`. PostgreSQL has no such place."""
         return None
 
     def keep_cluster_id(self, cluster_id: str) -> None:
-        """See :class:`Database`. There is no place beside it."""
+        """See :class:`Database`. PostgreSQL has no such place."""
 
     def _begin(self, connection: Connection, mode: Mode) -> RootTransaction:
         if mode is Mode.SNAPSHOT:
@@ -203,7 +203,7 @@ class PostgresDatabase(Database):
         return lease.name in self.layout.metadata.tables
 
     def _wait_until_unled(self) -> LeaseRow | None:
-        """Before an upgrade: the row of the free lease; None where there is no lease of this release to watch."""
+        """The row of the free lease before an upgrade; None where there is no lease of this release to watch."""
         with self.transaction() as connection:
             is_older = migrate.look(connection, self.layout).schema is Schema.OLDER
             if not (is_older and self._has_lease and has_counter(connection)):
@@ -237,10 +237,10 @@ def _advice(state: str, reason: str) -> str:
 
 
 class _Line:
-    """A second handle on the present connection's socket, so that another thread can break it.
+    """Holds a second handle on the current connection's socket, so that another thread can break it.
 
-    A server that stands still without closing its connections would hold the database's thread for ever: its own
-    time limits stand still with it.
+    A server that hangs without closing its connections would block the database's thread for ever: its own time limits
+    hang with it.
     """
 
     def __init__(self) -> None:

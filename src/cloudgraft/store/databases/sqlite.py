@@ -1,4 +1,4 @@
-"""A database as one SQLite file: the default, for one cloudgraft on one machine."""
+"""Keeps a database in one SQLite file: the default, for one cloudgraft on one host."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cloudgraft.store.migrate import JOURNAL, Schema, SchemaState
 __all__ = ["SqliteDatabase"]
 
 _log = logging.getLogger("cloudgraft.store")
-_BUSY_MS: Final = 2000  # only a stranger can be in the way: a shell, a backup
+_BUSY_MS: Final = 2000  # only another program can hold a lock: a shell, a backup
 _PRAGMAS: Final = (
     "PRAGMA synchronous=FULL",  # with WAL: every COMMIT waits until the disk has it
     "PRAGMA fullfsync=ON",  # on macOS fsync alone does not reach the disk
@@ -110,7 +110,7 @@ class SqliteDatabase(Database):
             self._log.forget()
 
     def _refuse_lost_commits(self) -> None:
-        """Before SQLite opens the file: it would drop them, and the log with them, without a word."""
+        """Runs before SQLite opens the file: SQLite would silently drop those commits, and the log with them."""
         if lost := self.lost_commits():
             raise JournalBrokenError(
                 f"{lost}. Run `cloudgraft db repair`: it goes back to the last commit before the damage, keeps a copy, "
@@ -162,7 +162,7 @@ class SqliteDatabase(Database):
         return transaction
 
     def _check_file(self) -> None:
-        """A file that was removed or replaced can still be written to, but nobody would ever read it again."""
+        """Fails if the file was removed or replaced: it can still be written to, but would never be read again."""
         try:
             status = self._path.stat()
         except OSError:
@@ -174,7 +174,7 @@ class SqliteDatabase(Database):
             )
 
     def _make_file(self) -> None:
-        """So that it is ours alone from the beginning; SQLite gives its other files the same mode."""
+        """Creates the file with a mode for its owner only; SQLite gives its other files the same mode."""
         try:
             if self._inode_lock is not None:
                 self._inode_lock.acquire()
@@ -191,7 +191,7 @@ class SqliteDatabase(Database):
 
     def _make_current(self) -> SchemaState:
         with self.transaction() as connection:
-            # Better now than in the middle of something. Without a look into the indexes it takes milliseconds.
+            # Damage is better found now than during an operation. Without the indexes this takes milliseconds.
             damage = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
             if damage != "ok":
                 raise self.damaged(damage)
@@ -219,7 +219,7 @@ class SqliteDatabase(Database):
         return found
 
     def _check_indexes(self, connection: Connection) -> None:
-        """A row that an index does not find is a row that is lost, or written twice."""
+        """Checks indexes: a row that an index does not find is lost, or gets written twice."""
         for table in self.layout.vital:
             damage = connection.exec_driver_sql(f"PRAGMA integrity_check({table})").scalar()
             if damage != "ok":
@@ -277,7 +277,7 @@ class SqliteDatabase(Database):
         if code == sqlite3.SQLITE_READONLY_DBMOVED:
             return JournalBrokenError(f"{self._path} was removed or replaced while cloudgraft was running: restart it")
         if primary in _PASSING:
-            # After a COMMIT that failed in any other way than by waiting, what reached the disk is not known.
+            # After a COMMIT that failed in any other way than by waiting, it is unknown what reached the disk.
             is_ambiguous = committing and primary not in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
             message = f"cannot use the {self.layout.noun} {self._path}: {error}: {_PASSING[primary]}"
             return JournalUnavailableError(message, is_ambiguous=is_ambiguous)
@@ -291,10 +291,10 @@ class SqliteDatabase(Database):
 
     def damaged(self, reason: object) -> JournalBrokenError:
         """See :class:`Database`."""
-        told = " ".join(str(reason).replace("*** in database main ***", "").split())
+        detail = " ".join(str(reason).replace("*** in database main ***", "").split())
         return JournalBrokenError(
-            f"the {self.layout.noun} {self._path} is damaged ({told}). Stop cloudgraft; put a backup in its place, or "
-            f"move it away with its -wal and -shm files{self.layout.keep}. Then start cloudgraft: "
+            f"the {self.layout.noun} {self._path} is damaged ({detail}). Stop cloudgraft; put a backup in its place, "
+            f"or move it away with its -wal and -shm files{self.layout.keep}. Then start cloudgraft: "
             f"{self.layout.after_loss}"
         )
 

@@ -1,4 +1,4 @@
-"""One thread per database: blocking calls in the order they came, each with a time limit."""
+"""Runs blocking calls in one thread per database, in the order of arrival, each with a time limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["DatabaseThread"]
 
 T = TypeVar("T")
 _log = logging.getLogger("cloudgraft.store")
-_WAITING = 256  # calls; there is one writer, so more than a few means that the database stands still
+_WAITING = 256  # calls; there is one writer, so more than a few means that the database hangs
 
 
 class DatabaseThread:
@@ -31,10 +31,10 @@ class DatabaseThread:
         """The call's result. JournalUnavailableError when it takes too long: a write is then ambiguous if it had begun.
 
         A call that has begun goes on to its end before the next one begins, also after its caller has given up. So a
-        load() after an ambiguous write shows what came of it.
+        load() after an ambiguous write shows its outcome.
         """
         job = _Job(call)
-        # Not the caller's own limit: a call that hangs is to be ended also when its caller was cancelled long ago.
+        # Not the caller's own limit: a call that hangs must end even if its caller was cancelled long ago.
         end = asyncio.get_running_loop().call_later(seconds, self._cut, job)
         limit = asyncio.timeout(seconds)
         try:
@@ -60,9 +60,9 @@ class DatabaseThread:
             self._database.cut()
 
     async def close(self, *, seconds: float) -> None:
-        """Closes the database behind whatever is under way, and lets the thread end. Later calls are refused.
+        """Closes the database after the pending calls, and ends the thread. Later calls are refused.
 
-        When that takes too long, or the caller is cancelled, it is finished without anybody waiting for it.
+        When that takes too long, or the caller is cancelled, it finishes in the background.
         """
         closing = asyncio.ensure_future(self._pool.run(self._database.close))
         closing.add_done_callback(self._closed)
@@ -78,7 +78,7 @@ class DatabaseThread:
 
 
 class _Job(Generic[T]):
-    """A call that tells whether it was begun, and whether it has ended."""
+    """A call that knows whether it has begun, and whether it has ended."""
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._call = call
@@ -87,7 +87,7 @@ class _Job(Generic[T]):
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread is at it now."""
+        """Whether the thread runs it now."""
         return self.has_begun and not self._has_ended
 
     def __call__(self) -> T:

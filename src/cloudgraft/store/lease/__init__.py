@@ -1,1 +1,1 @@
-"""Leader election in the database, and who writes to a file."""
+"""Elects a leader in PostgreSQL, and fences the writer of a SQLite file."""

@@ -1,4 +1,4 @@
-"""Leader election for several replicas: a lease in PostgreSQL, on a connection of its own beside the journal's."""
+"""Elects a leader among replicas by a lease in PostgreSQL, on a connection apart from the journal's."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ __all__ = ["Claim", "Leader", "Lease"]
 
 T = TypeVar("T")
 _log = logging.getLogger("cloudgraft.store")
-# On Linux this clock goes on while the machine sleeps, as other replicas do.
+# On Linux this clock also runs while the host sleeps, as the clocks of other replicas do.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-_GIVING_WAY = 1 / 3  # of a lease: so long a replica with a wrong clock leaves it to others
+_GIVING_WAY = 1 / 3  # of a lease: the time for which a replica with a wrong clock leaves it to others
 
 
 class Lease:
-    """The right to lead for ``seconds``, again and again.
+    """The right to lead for ``seconds``, which can be renewed.
 
-    The holder stops by itself when :meth:`seconds_left` comes near 0, without asking anybody: by then another replica
-    may have taken the lease. Should it not stop in time, the database refuses its writes; see
-    :class:`cloudgraft.store.sql.SqlJournal`. The journal must have been opened before: that makes the table.
+    The holder stops by itself when :meth:`seconds_left` comes near 0, without asking the database: by then another
+    replica may have taken the lease. If it does not stop in time, the database refuses its writes; see
+    :class:`cloudgraft.store.sql.SqlJournal`. The journal must have been opened before: that creates the table.
     """
 
     def __init__(
@@ -62,18 +62,18 @@ class Lease:
 
     @property
     def claim(self) -> Claim | None:
-        """What we hold, as far as we know; None when we do not lead."""
+        """Our claim, as far as we know; None when we do not lead."""
         return self._claim
 
     def seconds_left(self) -> float:
-        """For how long we may still lead by our own clock, which is never longer than others wait."""
+        """Seconds for which we may still lead by our own clock: never longer than others wait."""
         return self._watch.own_seconds(_now()) if self._claim else 0.0
 
     async def acquire(self) -> int | None:
-        """Becomes leader if no other replica is: the new epoch. None when another leads, or may do so.
+        """Becomes leader if no other replica is. Returns the new epoch; None when another leads, or may lead.
 
         The journal must be loaded after this and before anything is written: the former leader may have been busy.
-        Ask often: a lease that is not released is free once it was seen unchanged for its whole length.
+        Call it often: a lease that is not released is free once it was seen unchanged for its whole length.
         """
         began = _now()
         return await self._run(lambda: self._acquire(began))
@@ -88,16 +88,16 @@ class Lease:
 
     async def release(self) -> None:
         """Lets another replica lead at once. Does nothing when we do not."""
-        # In the thread: an attempt to take it whose caller has gone may still be under way there.
+        # In the thread: an attempt to take the lease may still run there although its caller was cancelled.
         if self._claim is not None or self._thread is not None:
             await self._run(self._release)
 
     async def find_leader(self) -> Leader | None:
-        """Who leads now, as far as the row tells. None when the lease is free."""
+        """The current leader according to the row. None when the lease is free."""
         return await self._run(self._find_leader)
 
     async def close(self) -> None:
-        """Closes the connection; does not release. May be called twice; what is called later connects again."""
+        """Closes the connection; does not release. May be called twice; later calls connect again."""
         self._claim = None
         thread, self._thread = self._thread, None
         if thread is not None:
@@ -138,7 +138,7 @@ class Lease:
         ended = leader.end_silent_holders(connection, self._patience)
         if ended:
             _log.warning(
-                "ended %d session(s) that held the lease without a word from their replica",
+                "ended %d session(s) that held the lease while their replica was silent",
                 ended,
                 extra={"journal": self._database.label},
             )
@@ -181,7 +181,7 @@ class Lease:
         return seen.row
 
     def _check_schema(self, connection: Connection) -> None:
-        """A replica of an older release must not lead on a schema that it does not know."""
+        """Refuses a newer schema: a replica of an older release must not lead on a schema that it does not know."""
         if migrate.look(connection).schema is not Schema.CURRENT:
             raise JournalBrokenError(
                 f"{self._database.label} is not of this release's schema ({HEAD}) any more: use one release for all"

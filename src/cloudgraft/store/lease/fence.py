@@ -1,8 +1,8 @@
-"""The row of the `fence` table: which process writes to a SQLite journal.
+"""Reads and takes the `fence` row: the process that writes to a SQLite journal.
 
-Locks keep a second process out, but a lock can be lost: its file is removed, or a file system does not have it. So
-whoever opens the journal to write takes a new epoch, and every write checks in its own transaction that the epoch is
-still the writer's. A process that was overtaken writes nothing more. PostgreSQL has the lease for this.
+Locks exclude a second process, but a lock can be lost: its file is removed, or a file system does not support it. So
+a process that opens the journal to write takes a new epoch, and every write checks in its own transaction that the
+epoch is still the writer's. A process that was replaced writes nothing more. PostgreSQL has the lease for this.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ __all__ = ["Opening", "check_fence", "take_fence"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """One process's word that it has the journal open. Epochs only grow; the holder tells equal ones apart."""
+    """A process's claim to the open journal. Epochs only grow; the holder distinguishes equal ones."""
 
     epoch: int
     holder: str
 
 
 def take_fence(connection: Connection) -> Opening:
-    """Opens a new epoch: whoever opened an earlier one writes nothing more."""
+    """Opens a new epoch: the process of an earlier one writes nothing more."""
     last = connection.execute(select(fence.c.epoch)).scalar() or 0
     opening = Opening(epoch=last + 1, holder=f"{myself()} ({secrets.token_hex(4)})")
     connection.execute(delete(fence))
@@ -37,7 +37,7 @@ def take_fence(connection: Connection) -> Opening:
 
 
 def check_fence(connection: Connection, opening: Opening) -> None:
-    """FencedError when another process has opened the journal since."""
+    """Raises FencedError when another process has opened the journal since."""
     row = connection.execute(select(fence.c.epoch, fence.c.holder)).one_or_none()
     if row is None or (row.epoch, row.holder) != (opening.epoch, opening.holder):
         holder = row.holder if row is not None else "another process"

@@ -1,4 +1,4 @@
-"""The row of the lease table, and when a lease may be taken by this host's own clock."""
+"""Reads and writes the lease row, and decides by this host's clock when a lease may be taken."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ __all__ = [
 ]
 
 
-# -- Decides by this host's own clock when a lease may be taken. Pure: no I/O ------------------------------------------
-# The lease is a counter in the database. Its holder raises it at each renewal; everybody else watches it. A lease may
+# -- decisions (pure) --------------------------------------------------------------------------------------------------
+# The lease is a counter in the database. Its holder raises it at each renewal; all other replicas watch it. A lease may
 # be taken once its row has not changed for the whole length of the lease, by the watcher's own BOOTTIME. No clock is
 # ever compared with that of another host, so no clock that jumps elects a second leader.
 #
@@ -72,31 +72,31 @@ class LeaseWatch:
         self._ends = -math.inf
 
     def see(self, row: LeaseRow, now: float) -> None:
-        """Takes note of a row. ``now`` must be read after the database has answered, not before."""
+        """Records a row. ``now`` must be read after the database has answered, not before."""
         if row != self._row:
             self._row, self._since = row, now
 
     def ask(self, holder: str, epoch: int, server: str) -> None:
-        """Takes note of a claim that is about to be committed. The answer may be lost."""
+        """Records a claim that is about to be committed. The answer may be lost."""
         self._ours = (holder, epoch, server)
 
     def confirm(self, sent: float) -> None:
-        """Takes note of a claim or a renewal that was confirmed. ``sent`` is from before it was asked for."""
+        """Records a claim or a renewal that was confirmed. ``sent`` is from before it was requested."""
         self._ends = sent + self._seconds
 
     def own_seconds(self, now: float) -> float:
-        """For how long the claim that was confirmed last may be held."""
+        """Seconds for which the claim that was confirmed last may be held."""
         return max(0.0, self._ends - now)
 
     def seconds_left(self, now: float) -> float:
-        """For how long the row must stay the same before the lease may be taken; below 0: it was free so long ago."""
+        """Seconds for which the row must not change before the lease may be taken; negative: free for that long."""
         if self._row is None:
             return math.inf
         if self._row.holder:
             wait = self._row.seconds
         elif self._row.taken_on in ("", self._row.server):
             wait = 0.0
-        else:  # another server may have given it to somebody since, and this one may not know
+        else:  # another server may have granted it since, and this one may not know
             wait = self._seconds
         return self._since + wait - now
 
@@ -107,11 +107,11 @@ class LeaseWatch:
         holder, epoch, server = self._ours
         if (self._row.holder, self._row.epoch) != (holder, epoch):
             return False
-        # A server without the last commits does not know who has led since; but within our lease nobody has.
+        # A server without the last commits does not know who has led since; but within our lease no replica has.
         return self._row.server == server or self.own_seconds(now) > self._seconds * (1 - USABLE)
 
 
-REPLICA: Final = "cloudgraft"  # the application_name of replicas, by which they know each other's sessions
+REPLICA: Final = "cloudgraft"  # the application_name of replicas: it identifies their sessions to each other
 
 _NOW = cast(extract("epoch", func.clock_timestamp()), Double)  # not now(): that is when the transaction began
 # A name for this run of this server: a restart, a standby and a restored copy each have another. Only compared.
@@ -146,7 +146,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
-    """Who leads now. In ``seconds_left`` another replica may take over, unless it is heard of."""
+    """The current leader. Another replica may take over in ``seconds_left``, unless the leader renews."""
 
     holder: str
     epoch: int
@@ -162,7 +162,7 @@ class SeenRow:
 
 
 def look(connection: Connection, *, lock: bool = False) -> SeenRow:
-    """The row, which is made when there is none. ``lock``: it stays as it is until the transaction ends."""
+    """Reads the row, and creates it if missing. ``lock``: it cannot change until the transaction ends."""
     columns = (lease.c.server, lease.c.holder, lease.c.epoch, lease.c.renewals, lease.c.seconds)
     statement = select(_SERVER, *columns, _NOW).where(lease.c.id == 1)
     if lock:
@@ -195,17 +195,17 @@ def take(connection: Connection, seen: LeaseRow, holder: str, seconds: float) ->
 
 
 def end_silent_holders(connection: Connection, seconds: float) -> int:
-    """Ends each replica's session that holds the row and has waited for that replica for so long; returns how many.
+    """Ends sessions that hold the row and have waited for their replica for ``seconds``; returns how many.
 
-    For who may take the lease. Its former holder may have been stopped or cut off in the middle of a transaction, and
-    would keep everybody from leading for as long: PostgreSQL's own limits do not end every such transaction. What is
-    ended was not committed, and its replica has counted itself out before.
+    Call it when the lease may be taken. Its former holder may have been stopped or cut off in the middle of a
+    transaction, and would keep every replica from leading for as long: PostgreSQL's own limits do not end every such
+    transaction. What is ended was not committed, and its replica has stopped leading before.
     """
     return len(connection.execute(_END_SILENT, {"replica": REPLICA, "seconds": seconds}).all())
 
 
 def extend(connection: Connection, claim: Claim, seconds: float) -> float | None:
-    """Leads for longer: the database's time. None: another replica leads, or the database is another one."""
+    """Renews the lease; returns the database's time. None: another replica leads, or the database is another one."""
     renewed = update(lease).where(*_is_ours(claim)).values(renewals=lease.c.renewals + 1, seconds=seconds)
     return connection.execute(renewed.returning(_NOW)).scalar()
 
@@ -221,7 +221,7 @@ def fence(connection: Connection, claim: Claim) -> None:
     It also waits for an earlier transaction of our own whose connection broke: it may still be about to commit. So a
     read behind this fence after an ambiguous write shows its outcome.
 
-    A lease that nobody has taken since is still ours, even if we woke up late: nothing was written in between. On
+    A lease that no replica has taken since is still ours, even if we woke up late: nothing was written in between. On
     another server, what we built on may be missing: a standby may lack the last commits.
     """
     statement = select(lease.c.epoch).where(*_is_ours(claim)).with_for_update()

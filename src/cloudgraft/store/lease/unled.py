@@ -21,10 +21,10 @@ _LOOKS: Final = 30  # in the length of a lease; a leader renews three times
 
 
 def wait_until_unled(database: Database) -> LeaseRow:
-    """The row of a lease that is free. JournalLockedError as soon as its holder is heard of.
+    """Waits for the lease to be free and returns its row. JournalLockedError as soon as its holder renews it.
 
-    A leader that crashed has not released its lease. Only its silence shows that it is gone, so this may take as long
-    as the lease. The row may be taken only as it is returned here.
+    A leader that crashed has not released its lease. Only the missing renewals show that it is gone, so this may take
+    as long as the lease. The row may be taken only as it is returned here.
     """
     watch, first = LeaseWatch(0.0), None
     while True:
@@ -44,7 +44,7 @@ def wait_until_unled(database: Database) -> LeaseRow:
 
 
 def dismiss_leader(connection: Connection, watched: LeaseRow | None) -> None:
-    """Ends the last reign for good, in a transaction that keeps every replica from leading until it ends.
+    """Deposes the last leader, in a transaction that keeps every replica from leading until it ends.
 
     JournalLockedError when a replica has begun to lead meanwhile. A leader that is only frozen is fenced by this.
     """

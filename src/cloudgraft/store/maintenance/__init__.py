@@ -1,1 +1,1 @@
-"""Whole journals: check, repair, export, import."""
+"""Checks, repairs, exports and imports whole journals."""

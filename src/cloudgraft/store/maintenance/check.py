@@ -1,4 +1,4 @@
-"""A look at a whole journal: whether it is sound, and what is in it."""
+"""Checks a whole journal for damage, and counts its records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cloudgraft.store.statements import Owner, read_owner
 
 __all__ = ["Problem", "Report", "check_journal"]
 
-_MOST = 20  # problems of one kind; more would not help anybody
+_MOST = 20  # problems of one kind that are listed
 _AT_ONCE = 1000
 _TABLES = (
     schema.node_groups,
@@ -49,7 +49,7 @@ _ROW_FIX = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What is wrong, and what to do about it."""
+    """A problem, and what to do about it."""
 
     what: str
     fix: str
@@ -111,14 +111,14 @@ def _report(database: Database, connection: Connection, found: SchemaState, conf
 
 
 def _owner(database: Database, connection: Connection, configured: Configured) -> tuple[Owner, list[Problem]]:
-    """The cluster that the journal belongs to, and what is wrong with that."""
-    nobody = Owner("", "")
+    """The cluster that the journal belongs to, and problems with that."""
+    no_owner = Owner("", "")
     try:
         owner = read_owner(connection)
     except IllegalRowError as error:
-        return nobody, [Problem(what=error.problem, fix=_ROW_FIX)]
+        return no_owner, [Problem(what=error.problem, fix=_ROW_FIX)]
     if owner is None:
-        return nobody, [Problem(what="it has no cluster id", fix="run `cloudgraft db upgrade`: it gives it one")]
+        return no_owner, [Problem(what="it has no cluster id", fix="run `cloudgraft db upgrade`: it gives it one")]
     try:
         owner_of(database.label, owner, database.stored_cluster_id(), configured)
     except JournalBrokenError as error:
@@ -139,7 +139,7 @@ def _illegal_rows(connection: Connection) -> list[str]:
 
 
 def _doubles(connection: Connection) -> list[str]:
-    """Two machines of ours that stand for one machine of the cloud."""
+    """Finds records that stand for the same machine of the cloud."""
     table = schema.machines
     statement = (
         select(table.c.cloud, table.c.machine_id, func.min(table.c.name), func.max(table.c.name))

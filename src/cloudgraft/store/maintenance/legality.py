@@ -1,4 +1,4 @@
-"""Whether a row can be a record, for rows that did not come from us: an import, or a file with damage in it."""
+"""Validates rows that cloudgraft did not just write: from an import, or from a damaged file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["RowJudge"]
 
 
 class RowJudge:
-    """Finds what is wrong with rows, one after another."""
+    """Validates rows, one after another."""
 
     def __init__(self) -> None:
         reader = Reader()
@@ -33,7 +33,7 @@ class RowJudge:
         }
 
     def problem(self, table: Table, row: Sequence[Any]) -> str:
-        """What is wrong with a row of that table, given without its checksum; "" when nothing is."""
+        """The problem of a row of that table, given without its checksum; "" when there is none."""
         values = dict(zip(columns(table), row, strict=True))
         key = "/".join(str(values[column.name]) for column in table.primary_key)
         for column in table.c:
@@ -56,7 +56,7 @@ def _fits(column: Column[Any], value: object) -> bool:
 
 
 def _contradiction(values: Mapping[str, Any]) -> str:
-    """What the values of one machine, each fine by itself, cannot say together."""
+    """A contradiction between values of one machine that are each valid; "" when there is none."""
     if values["version"] < 1:
         return "its version is below 1"
     if values["state"] == State.GONE.value and values["gone_at"] is None:

@@ -1,4 +1,4 @@
-"""Repairs a journal with damaged rows: restores what the checksum proves, removes the rest, and says what follows.
+"""Repairs a journal with damaged rows: restores what the checksum proves, removes the rest, reports the effects.
 
 Nothing is guessed. A row is restored when the change of a single bit makes it match its checksum of 64 bits; then it is
 the row that was written. Every other row that does not match is removed.
@@ -46,7 +46,7 @@ _FOLLOWS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A row that is damaged, what is done about it, and what follows."""
+    """A damaged row, what is done about it, and the consequence."""
 
     what: str
     action: str
@@ -56,13 +56,13 @@ class Finding:
 @dataclass(slots=True)
 class _Plan:
     findings: list[Finding] = field(default_factory=list)
-    rows: dict[Table, list[dict[str, Any]]] = field(default_factory=dict)  # of each table that is written anew
-    is_listed_again: bool = False  # machines may be missing: no cloud counts as taken in
-    refusal: str = ""  # why it cannot be repaired
+    rows: dict[Table, list[dict[str, Any]]] = field(default_factory=dict)  # of each table that is rewritten
+    is_listed_again: bool = False  # machines may be missing: every cloud must be listed again
+    refusal: str = ""  # the reason why it cannot be repaired
 
 
 def repair_journal(database: Database, configured: Configured, *, apply: bool) -> list[Finding]:
-    """What is damaged and what is done about it. Without ``apply`` nothing is, and a server may use the journal.
+    """Finds damage and repairs it. Without ``apply`` nothing is changed, and a server may use the journal.
 
     PreconditionError when the journal cannot be repaired, with what to do instead.
     """
@@ -84,14 +84,14 @@ def repair_journal(database: Database, configured: Configured, *, apply: bool) -
         database.back_up("repair")
         with database.transaction(Mode.WRITE) as connection:
             _keep_others_out(connection, unled)
-            plan = _planned(database, connection, configured, lost)  # as it is now that nobody else writes
+            plan = _planned(database, connection, configured, lost)  # read again now that no other process writes
             _carry_out(database, connection, plan)
         database.forget_lost_commits()
     return plan.findings
 
 
 def _keep_others_out(connection: Connection, unled: LeaseRow | None) -> None:
-    """Until the transaction ends. ``unled`` is the free lease of a PostgreSQL."""
+    """Excludes other processes until the transaction ends. ``unled`` is the free lease of a PostgreSQL."""
     if unled is None:
         take_fence(connection)
     else:
@@ -137,7 +137,7 @@ def _finding_of_lost(lost: str) -> Finding:
 
 
 def _kept(table: Table, row: Sequence[Any], judge: RowJudge, plan: _Plan) -> Sequence[Any] | None:
-    """The row if it is sound, else the one that it was, else None."""
+    """The row if it is sound, else the restored row, else None."""
     seal = Seal.of(table)
     problem = judge.problem(table, seal.opened(row))
     if seal.is_sound(row) and not problem:
@@ -152,7 +152,7 @@ def _kept(table: Table, row: Sequence[Any], judge: RowJudge, plan: _Plan) -> Seq
 
 
 def _plan_owner(database: Database, connection: Connection, configured: Configured, plan: _Plan) -> None:
-    """The row that says whose journal this is cannot be removed: without it nobody knows which machines are ours."""
+    """Restores the owner's row, which cannot be removed: without it, it is unknown which machines are ours."""
     table, seal = schema.journal, Seal.of(schema.journal)
     row = connection.execute(select(table)).first()
     if row is None or seal.is_sound(row):
@@ -176,7 +176,7 @@ def _plan_owner(database: Database, connection: Connection, configured: Configur
 
 
 def _carry_out(database: Database, connection: Connection, plan: _Plan) -> None:
-    """Writes whole tables anew: a damaged index does not find the rows that are to be removed."""
+    """Rewrites whole tables: a damaged index does not find the rows that must be removed."""
     for table, rows in plan.rows.items():
         connection.execute(delete(table))
         for start in range(0, len(rows), _AT_ONCE):

@@ -1,7 +1,7 @@
-"""A whole journal as lines of JSON: for a backup that can be read, and for the way from SQLite to PostgreSQL.
+"""Exports and imports a whole journal as lines of JSON: a readable backup, and the way from SQLite to PostgreSQL.
 
-The first line tells what it is, the last one that nothing is missing; each line between is a row of a table. No
-options of clouds are in a journal, and with them no credentials; the settings of machines are, as they were configured.
+The first line says what the file is, the last one that nothing is missing; each line between is a row of a table. A
+journal has no options of clouds, and so no credentials. It has the settings of machines, as they were configured.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _TABLES = {
         schema.events,
     )
 }
-# Columns that hold JSON; in a line they are not text in text.
+# Columns that hold JSON; an export has them as JSON values, not as strings.
 _JSON = {"settings", "tags", "spec", "facts", "data", "answer", "document"}
 _LEASE_SECONDS = 60.0  # longer than a statement may take; the row is locked anyhow until all is done
 
@@ -91,7 +91,7 @@ def _rows(connection: Connection, table: Table) -> Iterator[dict[str, Any]]:
 
 
 def import_lines(database: Database, lines: Iterable[str], configured: Configured | None = None) -> int:
-    """Fills an empty journal, which is made when it is not there: all of it or nothing. Returns the number of rows.
+    """Fills an empty journal, and creates it if missing: all of it or nothing. Returns the number of rows.
 
     The export's cluster must be the one of the journal, of the file beside it and of the configuration, where they say
     one; `clusterId` in the configuration decides otherwise. JournalLockedError while a server uses it.
@@ -100,7 +100,7 @@ def import_lines(database: Database, lines: Iterable[str], configured: Configure
     exported = _head(numbered)
     database.open(Access.SERVE)
     beside = database.stored_cluster_id()
-    # In PostgreSQL: makes sure that nobody leads, nor will until we are done.
+    # In PostgreSQL: makes sure that no replica leads until we are done.
     unled = wait_until_unled(database) if database.engine.dialect.name == "postgresql" else None
     with database.transaction(Mode.WRITE) as connection:
         claim = None
@@ -121,9 +121,9 @@ def import_lines(database: Database, lines: Iterable[str], configured: Configure
 
 
 def _importing(label: str, exported: Owner, known: list[Owner], configured: Configured) -> Owner:
-    """The cluster whose journal is made. ``known`` is what the journal and the file beside it say."""
+    """The cluster of the imported journal. ``known`` is from the journal and the file beside it."""
     given = Owner(configured.cluster_id, configured.cluster)
-    # Who names the id means that cluster, also after it was renamed; then what is known besides is of no account.
+    # An operator who gives the id means that cluster, even after a rename; what else is known does not count then.
     sayings = [Owner(given.cluster_id, "")] if given.cluster_id else [given, *known]
     for cluster_id, cluster in sayings:
         is_other = cluster and exported.cluster and cluster != exported.cluster
@@ -200,7 +200,7 @@ def _insert(connection: Connection, table: Table, rows: list[dict[str, Any]]) ->
 
 
 def _go_on_counting(connection: Connection) -> None:
-    """Rows were written with their numbers; PostgreSQL has to be told where to go on. SQLite sees it by itself."""
+    """Sets PostgreSQL's sequence behind the imported rows, which have their numbers. SQLite does this by itself."""
     if connection.dialect.name == "postgresql":
         connection.execute(
             text("SELECT setval(pg_get_serial_sequence('events', 'seq'), (SELECT max(seq) FROM events))")
@@ -215,7 +215,7 @@ def _unpack(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pack(number: int, content: dict[str, Any], judge: RowJudge) -> tuple[str, dict[str, Any]]:
-    """A table's name and a row for it, after a look at whether it can be one."""
+    """A table's name and a validated row for it."""
     table, row = _TABLES.get(str(content.get("table"))), content.get("row")
     if table is None or not isinstance(row, dict):
         raise InvalidArgumentError(f"line {number} is not a row of a journal")

@@ -1,1 +1,1 @@
-"""How the journal's schema came to be, step by step."""
+"""Migrates the journal's schema, step by step."""

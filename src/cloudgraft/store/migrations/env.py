@@ -1,4 +1,4 @@
-"""What Alembic runs to run the migrations. The caller gives the connection, and its transaction is around it all."""
+"""Runs the migrations for Alembic, on the caller's connection and in the caller's transaction."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One module per step; `revision` is its number, `down_revision` the number of the one before."""
+"""Holds one module per migration: `revision` is its number, `down_revision` the number of the previous one."""

@@ -1,4 +1,4 @@
-"""Machines, groups, clouds, pauses and events."""
+"""Creates the tables of machines, groups, clouds, pauses and events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lease by which replicas agree on a leader."""
+"""Creates the lease with which replicas elect a leader."""
 
 from __future__ import annotations
 

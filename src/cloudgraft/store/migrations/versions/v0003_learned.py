@@ -1,4 +1,4 @@
-"""What was learned of a group's nodes."""
+"""Creates the table of learned templates."""
 
 from __future__ import annotations
 

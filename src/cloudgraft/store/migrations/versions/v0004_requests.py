@@ -1,4 +1,4 @@
-"""Changes that were asked for under a key, and groups that operators declared."""
+"""Creates the tables of changes with an idempotency key, and of groups that operators declared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A checksum for each row, the cluster's name, who writes, and how far the engine's clock has come."""
+"""Adds row checksums, the cluster's name, the writer's fence, and the position of the engine's clock."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Replaces the lease's end, which was by the database's clock, with a counter of renewals.
 
-Nobody leads while this runs. The epoch is kept, so that epochs go on growing.
+No replica leads while this runs. The epoch is kept, so that epochs go on growing.
 """
 
 from __future__ import annotations
