@@ -1,4 +1,4 @@
-"""The configuration file: one YAML file, checked as a whole, with every problem told at once."""
+"""Reads the configuration file: one YAML file, validated as a whole, with all problems reported at once."""
 
 from cloudgraft.config.checks import missing_prices
 from cloudgraft.config.fields import MoneyPerDay, Price

@@ -1,7 +1,7 @@
-"""What the parts of the file say about each other.
+"""Checks the parts of the file against each other.
 
-This looks at the plain values of the file, not at the models: what is wrong between two parts can then be told together
-with what is wrong within any of them. A value that is not what it should be is passed over here; its own check tells.
+The checks read the plain values of the file, not the models. So problems between two parts are reported together with
+problems within each of them. A value of the wrong type is skipped here: its own validation reports it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _unknown_clouds(document: Document, root: dict[str, Any]) -> Iterator[Proble
 
 
 def _ids(document: Document, root: dict[str, Any]) -> Iterator[Problem]:
-    """Ids are unique after zones and shapes became groups of their own (R10)."""
+    """Ids are unique after the fan-out over zones and shapes (R10)."""
     first: dict[str, KeyPath] = {}
     for path, group in _groups(root):
         id_ = group.get("id")
@@ -82,7 +82,7 @@ def _ids(document: Document, root: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _unique(value: Any) -> list[str]:
-    """The texts of a list; that one is there twice is told where it stands."""
+    """The distinct texts of a list; the list's own validation reports duplicates."""
     return list(dict.fromkeys(item for item in value if isinstance(item, str))) if isinstance(value, list) else []
 
 
@@ -111,7 +111,7 @@ def _below(value: Any, *keys: str) -> Any:
 
 
 def missing_prices(config: Config, unpriced: Collection[str]) -> list[Problem]:
-    """What is wrong when these groups, by id, have no price, neither in the file nor from their driver.
+    """Problems of groups, by id, that have no price, neither in the file nor from their driver.
 
     Under a spend guard, its cloud's or that of all clouds, every group needs a price (law 10).
     """

@@ -1,8 +1,8 @@
-"""A YAML file as plain values, with the place of each of them.
+"""Reads a YAML file as plain values, with the line and column of each.
 
 PyYAML's nodes know their line and column; pydantic's errors know a key path. A :class:`Document` brings the two
 together. It also refuses what makes YAML dangerous or surprising: duplicate keys, tags, aliases that contain
-themselves, and aliases that expand into more than anybody would write.
+themselves, and aliases that expand into more than a person would write.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ COMMAND_LINE = "command line"
 
 @dataclass(slots=True)
 class Entry:
-    """A value in the file and where it stands. ``raw`` is the text of a value without quotes, before YAML reads it."""
+    """A value in the file and its place. ``raw`` is the text of a value without quotes, before YAML reads it."""
 
     value: Any
     line: int
     column: int
     raw: str | None = None
     children: dict[str | int, Entry] = field(default_factory=dict)
-    keys: dict[str, tuple[int, int]] = field(default_factory=dict)  # where each key of a mapping stands
+    keys: dict[str, tuple[int, int]] = field(default_factory=dict)  # the place of each key of a mapping
 
 
 @dataclass(slots=True, kw_only=True)
 class Document:
-    """A file's content. ``problems`` are those that YAML itself has; the rest can be checked all the same.
+    """A file's content. ``problems`` are those of the YAML itself; the rest of the file is checked all the same.
 
-    ``unread`` are the paths of values that could not be read: nothing more is to be said about those.
+    ``unread`` are the paths of values that could not be read: no other check reports them.
     """
 
     name: str
@@ -52,15 +52,15 @@ class Document:
 
     @classmethod
     def without_file(cls, name: str = "configuration") -> Document:
-        """For values that come from a program and have no place."""
+        """A document for values that come from a program and have no place in a file."""
         return cls(name=name, root=Entry({}, 0, 0))
 
     def override(self, path: KeyPath, value: object) -> None:
-        """Puts a value from the command line over the one in the file, if any."""
+        """Sets a value from the command line; it wins over the one in the file."""
         target = self.root.value
         for part in path[:-1]:
             if not isinstance(target, dict):
-                return  # the file is wrong there, and that will be told
+                return  # the file is wrong there, and validation reports it
             target = target.setdefault(part, {})
         if isinstance(target, dict):
             target[path[-1]] = value
@@ -74,7 +74,7 @@ class Document:
         return None if any(path[: len(own)] == own for own in self.overridden) else entry
 
     def problem(self, path: KeyPath, message: str, suggestion: str = "", *, at_key: bool = False) -> Problem:
-        """A problem at a path: its own place, or that of the nearest thing around it that is in the file."""
+        """A problem at a path, with its place, or that of the nearest parent that is in the file."""
         key = dotted(path)
         if any(path[: len(own)] == own for own in self.overridden):
             return Problem(file=COMMAND_LINE, key=key, message=message, suggestion=suggestion)
@@ -93,7 +93,7 @@ class Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes up to a depth and a number: a file must not decide how long that takes."""
+    """Composes nodes up to a depth and a number, so that a file cannot make loading slow."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - the name and the form are PyYAML's
         first: [(tag, pattern) for tag, pattern in resolvers if tag not in _UNUSUAL]
@@ -138,14 +138,14 @@ def read_yaml(text: str, name: str) -> Document:
 
 
 class _Builder:
-    """Turns nodes into entries, and collects what is wrong with them."""
+    """Turns nodes into entries, and collects problems."""
 
     def __init__(self, loader: _Loader, document: Document) -> None:
         self._loader = loader
         self._document = document
         self._count = 0
-        self._told: set[tuple[int, int, str]] = set()
-        self._open: set[int] = set()  # the nodes around the present one, to find an alias that contains itself
+        self._reported: set[tuple[int, int, str]] = set()
+        self._open: set[int] = set()  # the nodes around the current one, to find an alias that contains itself
 
     def entry(self, node: yaml.Node, path: KeyPath) -> Entry:
         entry = Entry(None, node.start_mark.line + 1, node.start_mark.column + 1)
@@ -154,7 +154,7 @@ class _Builder:
             problem = self._problem(node, path, f"the file expands to more than {MAX_VALUES} values")
             raise ConfigError([*self._document.problems, problem])
         if id(node) in self._open:
-            self._tell_unread(node, path, "this alias contains itself")
+            self._report_unread(node, path, "this alias contains itself")
             return entry
         self._open.add(id(node))
         if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
@@ -165,7 +165,7 @@ class _Builder:
         elif isinstance(node, yaml.ScalarNode) and node.tag in _SCALARS:
             self._fill_scalar(entry, node, path)
         else:
-            self._tell_unread(node, path, f"the tag {printable(node.tag)} cannot be used here", "leave it out")
+            self._report_unread(node, path, f"the tag {printable(node.tag)} cannot be used here", "leave it out")
         self._open.discard(id(node))
         return entry
 
@@ -175,11 +175,11 @@ class _Builder:
             if key_node.tag == f"{_TAG}merge":
                 merged.append(value_node)
             elif not isinstance(key_node, yaml.ScalarNode) or not _is_text(key_node.value):
-                self._tell(key_node, path, "a key must be plain text", "write key: value")
+                self._report(key_node, path, "a key must be plain text", "write key: value")
             elif key_node.value in entry.keys:
                 line = entry.keys[key_node.value][0]
                 message = f"this key is there twice, first in line {line}"
-                self._tell(key_node, (*path, key_node.value), message, "remove one of the two")
+                self._report(key_node, (*path, key_node.value), message, "remove one of the two")
             else:
                 # A key is text, whatever YAML makes of it: `on` and `1` are names here.
                 entry.keys[key_node.value] = (key_node.start_mark.line + 1, key_node.start_mark.column + 1)
@@ -189,12 +189,12 @@ class _Builder:
         entry.value = {key: child.value for key, child in entry.children.items()}
 
     def _merge(self, entry: Entry, node: yaml.Node, path: KeyPath) -> None:
-        """`<<: *base`: what is not said here is taken from there."""
+        """Merges `<<: *base`: keys that are missing here are taken from there."""
         many = isinstance(node, yaml.SequenceNode)
         for part in node.value if many else [node]:
             base = self.entry(part, path)
             if not isinstance(base.value, dict):
-                self._tell(part, path, "only a mapping can be merged with <<")
+                self._report(part, path, "only a mapping can be merged with <<")
                 continue
             for key, child in base.children.items():
                 if key not in entry.children:
@@ -210,17 +210,17 @@ class _Builder:
             is_readable = False
         if not is_readable:
             entry.value = None
-            self._tell_unread(node, path, "this value cannot be read", "put text into quotes")
+            self._report_unread(node, path, "this value cannot be read", "put text into quotes")
 
-    def _tell_unread(self, node: yaml.Node, path: KeyPath, message: str, suggestion: str = "") -> None:
+    def _report_unread(self, node: yaml.Node, path: KeyPath, message: str, suggestion: str = "") -> None:
         self._document.unread.add(path)
-        self._tell(node, path, message, suggestion)
+        self._report(node, path, message, suggestion)
 
-    def _tell(self, node: yaml.Node, path: KeyPath, message: str, suggestion: str = "") -> None:
+    def _report(self, node: yaml.Node, path: KeyPath, message: str, suggestion: str = "") -> None:
         problem = self._problem(node, path, message, suggestion)
         place = (problem.line, problem.column, message)
-        if place not in self._told:  # an alias brings the same place here again
-            self._told.add(place)
+        if place not in self._reported:  # an alias leads to the same place again
+            self._reported.add(place)
             self._document.problems.append(problem)
 
     def _problem(self, node: yaml.Node, path: KeyPath, message: str, suggestion: str = "") -> Problem:
@@ -235,7 +235,7 @@ class _Builder:
 
 
 def _is_text(value: str) -> bool:
-    """False for half a surrogate pair, which an escape may produce and which no terminal or file takes."""
+    """False for half a surrogate pair, which an escape may produce and which no terminal or file accepts."""
     return not any("\ud800" <= char <= "\udfff" for char in value)
 
 

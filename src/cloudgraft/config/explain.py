@@ -1,4 +1,4 @@
-"""Explains pydantic's errors in our words: place, what is wrong, and what to write instead."""
+"""Explains pydantic's errors: the place, what is wrong, and what to write instead."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from cloudgraft.sdk.secrecy import may_name_a_secret
 __all__ = ["Key", "branches", "did_you_mean", "explain", "follow", "item_type", "keys_of", "unknown_key", "unwrap"]
 
 
-# -- Looking into types: which keys a section has, and what stands under each of them ----------------------------------
+# -- keys and types of sections ----------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """A key of a section: the field behind it, how pydantic calls it in errors, its type, and an example."""
+    """A key of a section: its field, pydantic's name for it in errors, its type, and an example."""
 
     field: str
     location: str
@@ -66,7 +66,7 @@ def _model_key(name: str, field: FieldInfo) -> Key:
 
 
 def item_type(annotation: Any) -> Any:
-    """What a list holds, or what a mapping with free keys has as values; None for anything else."""
+    """The type of a list's items, or of the values of a mapping with free keys; None for anything else."""
     plain = unwrap(annotation)
     origin, args = typing.get_origin(plain), typing.get_args(plain)
     if not isinstance(origin, type) or not args:
@@ -77,7 +77,7 @@ def item_type(annotation: Any) -> Any:
 
 
 def branches(annotation: Any) -> dict[str, Any]:
-    """The types of a union whose value says itself which of them it is, by their tags; empty for anything else."""
+    """The types of a tagged union, by their tags; empty for anything else."""
     plain = unwrap(annotation)
     if typing.get_origin(plain) not in {typing.Union, types.UnionType}:
         return {}
@@ -86,7 +86,7 @@ def branches(annotation: Any) -> dict[str, Any]:
 
 
 def follow(annotation: Any, location: tuple[str | int, ...]) -> tuple[KeyPath, Any]:
-    """From pydantic's location of an error to the path in the file, and the type of what holds its last element.
+    """Converts pydantic's location of an error to the path in the file, and the type that holds its last element.
 
     pydantic names the fields of a dataclass as Python does, and puts the branch it took of a union in between.
     """
@@ -108,7 +108,7 @@ def follow(annotation: Any, location: tuple[str | int, ...]) -> tuple[KeyPath, A
 
 _NEVER_SHOWN = {"env", "options", "machine"}  # whatever their keys are called
 _OURS_IN_A_CLOUD = {"driver", "engine"}  # all else there is the driver's own
-_OF_A_KEY = "[key]"  # pydantic's word for a key of a mapping that is wrong itself
+_OF_A_KEY = "[key]"  # pydantic's mark for a key of a mapping that is wrong itself
 _YAML_BOOLEAN = re.compile(r"(?i)y|n|yes|no|on|off|true|false")
 _WANTED = {
     "string_type": "a string",
@@ -135,7 +135,7 @@ _LIMITS = {
 
 
 def explain(errors: Iterable[ErrorDetails], document: Document, model: Any, prefix: KeyPath = ()) -> Iterator[Problem]:
-    """All problems behind the errors of one validation. ``prefix`` is where in the file the model begins."""
+    """All problems behind the errors of one validation. ``prefix`` is the model's path in the file."""
     for error in errors:
         at_key = error["loc"][-1:] == (_OF_A_KEY,)
         own, holder = follow(model, error["loc"][:-1] if at_key else error["loc"])
@@ -148,7 +148,7 @@ def explain(errors: Iterable[ErrorDetails], document: Document, model: Any, pref
                 yield document.problem((*path, *flaw.path), flaw.message)
         elif error["type"] == "extra_forbidden":
             yield unknown_key(document, path, list(keys_of(holder)))
-        elif error["type"] != "too_short" or not error["input"]:  # entries that are wrong are told one by one
+        elif error["type"] != "too_short" or not error["input"]:  # wrong entries are reported one by one
             yield _problem(error, document, path, holder, at_key=at_key)
 
 
@@ -183,7 +183,7 @@ def _problem(error: ErrorDetails, document: Document, path: KeyPath, holder: Any
 
 
 def _foreign(error: ErrorDetails, path: KeyPath) -> str:
-    """The library's own words, or those of an author's validator, which may repeat the value."""
+    """The message of the library or of an author's validator, which may repeat the value."""
     if error["type"] in {"value_error", "assertion_error"} and _may_hold_secret(path):
         return "is not valid"
     text = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
@@ -196,7 +196,7 @@ def _missing(path: KeyPath, holder: Any) -> tuple[str, str]:
 
 
 def _no_type(document: Document, path: KeyPath, value: Any) -> Problem:
-    """A provider, or a cloud, that does not say what it is."""
+    """The problem of a provider without a type, or a cloud without a driver."""
     if not isinstance(value, Mapping):
         return document.problem(path, *_wrong_type(_WANTED["dict_type"], document, path, value))
     is_cloud = path[0] == "clouds"

@@ -1,4 +1,4 @@
-"""The kinds of values that a configuration file may hold: durations, addresses, files, names."""
+"""Defines the types of configuration values: durations, addresses, files, names."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadContext:
-    """What validation needs to know about the world: where the file is, which providers and drivers are installed."""
+    """The context of validation: the directory of the file, and the installed providers and drivers."""
 
     base_dir: Path
     provider_types: frozenset[str] | None = None  # None: do not check
@@ -53,20 +53,20 @@ class LoadContext:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How the reference page calls a type."""
+    """The name of a type on the reference page."""
 
     text: str
 
 
 def installed(what: str, name: str, known: frozenset[str] | None, own: set[str]) -> str:
-    """The name, if a package of that name is installed or nobody knows; ``own`` are those that need none."""
+    """The name, if a package of that name is installed or that is unknown; ``own`` are names that need none."""
     if known is not None and name not in known:
         raise PydanticCustomError("choice", "{what}", {"what": what, "choices": sorted({*own, *known})})
     return name
 
 
 def refuse(message: str, suggestion: str = "", *, at: KeyPath = ()) -> PydanticCustomError:
-    """A validator's error, in our own words; ``at`` is a path below the field, for a place within its value."""
+    """A validator's error; ``at`` is a path below the field, for a place within its value."""
     return PydanticCustomError("cloudgraft", "{message}", {"message": message, "suggestion": suggestion, "at": at})
 
 
@@ -172,7 +172,7 @@ def is_loopback(address: str) -> bool:
 
 
 def _path(value: Any, info: ValidationInfo) -> Path:
-    """A path, relative to the file. What is no path at all may be the secret itself, and is not repeated."""
+    """A path, relative to the file. Text that is no path may be the secret itself, so the error does not repeat it."""
     if isinstance(value, Path):
         return value
     if not isinstance(value, str):
@@ -229,7 +229,7 @@ def _is_directory(path: Path) -> bool:
 
 
 def _nearby(path: Path) -> str:
-    """A file of nearly that name beside it, else where the path was looked for."""
+    """Suggests a file with a similar name, else says what paths are relative to."""
     try:
         names = [other.name for other in path.parent.iterdir()]
     except OSError:
@@ -248,7 +248,8 @@ NewFile = Annotated[Path, BeforeValidator(_path), AfterValidator(_new_file), Kin
 Directory = Annotated[Path, BeforeValidator(_path), AfterValidator(_directory), Kind("directory")]
 
 
-# -- Amounts of money: text in the file, because a number in YAML would be a float -------------------------------------
+# -- money -------------------------------------------------------------------------------------------------------------
+# Text in the file, because a number in YAML would be a float.
 
 
 _AMOUNT = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?")
@@ -278,7 +279,7 @@ _Currency = Annotated[StrictStr, AfterValidator(_currency), Kind("currency")]
 
 
 class Price(Section):
-    """What one machine of the group costs. All prices and limits of the file are in one currency."""
+    """The price of one machine of the group. All prices and limits of the file are in one currency."""
 
     hourly: _Money = Field(description="Per hour, in quotes.", examples=['"0.05"'])
     currency: _Currency = Field(description="Its three letters.", examples=["EUR"])

@@ -1,4 +1,4 @@
-"""Labels, taints and amounts by Kubernetes' own rules, so that no node is promised that no cluster could have."""
+"""Validates labels, taints and quantities by Kubernetes' rules, so that templates promise only possible nodes."""
 
 from __future__ import annotations
 
@@ -62,16 +62,16 @@ Annotations = Annotated[Mapping[_AnnotationKey, StrictStr], Kind("mapping of str
 
 
 class TaintEntry(Section):
-    """A taint that every node of the group carries for good, not one that goes away when the node is ready."""
+    """A permanent taint of every node of the group, not one that is removed when the node is ready."""
 
     key: LabelKey = Field(description="Its key.", examples=["dedicated"])
     value: LabelValue = Field("", description="Its value.")
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(
-        description="What becomes of pods that do not tolerate it.", examples=["NoSchedule"]
+        description="What happens to pods that do not tolerate it.", examples=["NoSchedule"]
     )
 
     def as_taint(self) -> Taint:
-        """The same in the sdk's words."""
+        """Converts it to the sdk's type."""
         return Taint(key=self.key, value=self.value, effect=self.effect)
 
 
@@ -91,7 +91,7 @@ Taints = Annotated[tuple[TaintEntry, ...], AfterValidator(_different), Kind("lis
 
 
 def _amount(value: Any) -> Quantity:
-    """A quantity as Kubernetes' own files have it: text, or a plain number."""
+    """A quantity as in Kubernetes' own files: text, or a plain number."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if isinstance(value, Quantity):
         return value
@@ -108,7 +108,7 @@ def _amount(value: Any) -> Quantity:
 
 
 def _whole(value: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
-    """Pods and devices cannot be cut up."""
+    """Refuses fractions of pods and devices."""
     for name, amount in value.items():
         if (name == "pods" or "/" in name) and amount.value.denominator != 1:
             raise refuse("must be a whole number", at=(name,))
@@ -121,7 +121,7 @@ Amounts = Annotated[Mapping[_ResourceName, _Amount], AfterValidator(_whole), Kin
 
 
 def _threshold(value: Any) -> str:
-    """An eviction threshold as the kubelet takes it; it stays text."""
+    """An eviction threshold as the kubelet accepts it; it stays text."""
     if isinstance(value, str) and _PERCENTAGE.fullmatch(value) and float(value[:-1]) <= 100:
         return value
     if isinstance(value, str) and value.endswith("%"):

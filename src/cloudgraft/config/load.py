@@ -1,4 +1,4 @@
-"""Reading the configuration file. Whatever is in it, the outcome is a Config or a ConfigError with all problems."""
+"""Loads the configuration file. The outcome is always a Config, or a ConfigError with all problems."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def load(path: Path, *, overrides: Mapping[str, object] | None = None) -> Config
     """Reads and checks a file.
 
     Relative paths in it start at its own directory. ``overrides`` are values from the command line by dotted key,
-    such as ``{"server.listen": "127.0.0.1:0"}``; they stand above those in the file and are checked with them.
+    such as ``{"server.listen": "127.0.0.1:0"}``; they win over those in the file and are checked with them.
     """
     name = str(path)
     try:
@@ -49,7 +49,7 @@ def load(path: Path, *, overrides: Mapping[str, object] | None = None) -> Config
 def parse(
     text: str, base_dir: Path, *, name: str = "cloudgraft.yaml", overrides: Mapping[str, object] | None = None
 ) -> Config:
-    """As :func:`load`, for a text; ``name`` is what its problems are told of."""
+    """As :func:`load`, for a text; ``name`` is the file name in its problems."""
     document = read_yaml(text, name)
     if document.root.value is None and not document.problems:
         raise ConfigError([document.problem((), "the file is empty", _SMALLEST)])
@@ -60,7 +60,7 @@ def parse(
 
 def with_groups(config: Config, entries: Sequence[Mapping[str, object]]) -> Config:
     """The same configuration with further entries of `nodeGroups`, checked as if they stood at the end of those in the
-    file. Raises ConfigError; what is wrong with an entry is told under the key `nodeGroups[N]`.
+    file. Raises ConfigError; problems of an entry have the key `nodeGroups[N]`.
     """
     if not entries:
         return config
@@ -86,7 +86,7 @@ def _validate(document: Document, base_dir: Path) -> Config:
     context = LoadContext(
         base_dir=base_dir, provider_types=installed_provider_types(), driver_types=installed_driver_types()
     )
-    hide_secrets(document.root.value)  # first: what follows may tell of them
+    hide_secrets(document.root.value)  # first: later messages may quote values
     problems = [*document.problems, *cross_checks(document)]
     try:
         config = Config.model_validate(document.root.value, context=context)

@@ -1,4 +1,4 @@
-"""The one file a user writes, as frozen values. Keys in the file are camelCase; unknown keys are refused.
+"""Defines the root of the configuration file as frozen values. Keys are camelCase; unknown keys are refused.
 
 The descriptions here are the reference page: see :mod:`cloudgraft.config.reference`.
 """
@@ -49,13 +49,13 @@ def _cluster_id(value: str) -> str:
 
 
 def _beside_the_file(value: Any) -> Any:
-    # Read anew with what validation knows: the default journal, too, is beside the file and not where we were started.
+    # Validated again with the context: the default journal, too, is beside the file and not in the working directory.
     return {} if isinstance(value, Store) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """A place in a configuration file, so that what is found wrong there later can be told like everything else."""
+    """A place in a configuration file, so that a problem found later is reported like all others."""
 
     document: Document
     base_dir: Path
@@ -65,15 +65,13 @@ class Where:
 class Config(Section):
     """The whole file."""
 
-    cluster: Name = Field(
-        description="The name of the cluster that is served; one server serves one cluster.", examples=["prod"]
-    )
+    cluster: Name = Field(description="The name of the cluster; one server serves one cluster.", examples=["prod"])
     cluster_id: Annotated[StrictStr, AfterValidator(_cluster_id), Kind("string")] | None = Field(
         None,
         description="The id that marks this cluster's machines beside its name. By default it is generated once and "
         "kept with the journal; give it here to find its machines again when that is lost.",
     )
-    server: Server = Field(Server(), description="Where and how the autoscaler is served.")
+    server: Server = Field(Server(), description="The gRPC server for the autoscaler.")
     admin: Admin = Field(Admin(), description="Where commands such as `cloudgraft status` reach this server.")
     log: Log = Field(Log(), description="What is written to standard error.")
     store: Annotated[Store, BeforeValidator(_beside_the_file)] = Field(
@@ -81,27 +79,29 @@ class Config(Section):
     )
     clouds: Annotated[Mapping[Name, CloudConfig], Kind("mapping of mappings")] = Field(
         default_factory=dict,
-        description="Where machines are made, by a name of your choice. What a cloud may say depends on its `driver`.",
+        description="Where machines are made, by a name of your choice. The keys of a cloud depend on its `driver`.",
     )
-    kubernetes: Kubernetes | None = Field(None, description="The cluster that machines join, as cloudgraft reaches it.")
+    kubernetes: Kubernetes | None = Field(None, description="How cloudgraft reaches the cluster that machines join.")
     join: Join | None = Field(None, description="How machines become nodes. A group may have a `join` of its own.")
-    dock: Dock | None = Field(None, description="Where drivers dial in, instead of being started or called.")
+    dock: Dock | None = Field(
+        None, description="Where drivers connect to cloudgraft, instead of being started or called by it."
+    )
     node_manager: NodeManager | None = Field(
         None, description="Where fronts and operators reach the engine over HTTPS, with `cloudgraft node-manager`."
     )
     observe_only: Annotated[StrictBool, Kind("true or false")] = Field(
         False,
-        description="Only look, in all clouds of `clouds`: see `observeOnly` of one cloud. Other `providers` are not "
+        description="Only observe, in all `clouds`: see `observeOnly` of one cloud. Other `providers` are not "
         "held back.",
     )
     guards: Guards = Field(Guards(), description="Limits for all clouds together.")
-    engine: Engine = Field(Engine(), description="How machines are treated.")
+    engine: Engine = Field(Engine(), description="Time limits, repair and other rules for machines.")
     node_groups: tuple[NodeGroupConfig, ...] = Field(
-        (), description="What the autoscaler may grow and shrink.", examples=["[{id: small, cloud: lab, maxSize: 10}]"]
+        (), description="The groups that the autoscaler scales.", examples=["[{id: small, cloud: lab, maxSize: 10}]"]
     )
     providers: tuple[ProviderConfig, ...] = Field(
         (),
-        description="Others that bring node groups of their own. What a provider may say depends on its `type`.",
+        description="Other sources of node groups. The keys of a provider depend on its `type`.",
         examples=["[{type: memory}]"],
     )
     _document: Document = PrivateAttr(default_factory=Document.without_file)
@@ -144,7 +144,7 @@ class Config(Section):
         return value
 
     def read_from(self, document: Document, base_dir: Path) -> Self:
-        """The same configuration, knowing the file it came from."""
+        """The same configuration, with the file it came from."""
         self._document, self._base_dir = document, base_dir
         return self
 
@@ -157,12 +157,12 @@ class Config(Section):
         return tuple(group for index, entry in enumerate(self.node_groups) for group in entry.groups(index))
 
     def joins(self) -> dict[str, Join]:
-        """How the machines of each group become nodes, by the group's id; without groups that say nothing of it."""
+        """The effective `join` of each group, by the group's id; without groups that have none."""
         found = ((group.id, group.join.over(self.join) if group.join else self.join) for group in self.groups())
         return {id_: join for id_, join in found if join is not None}
 
     def admin_address(self) -> str:
-        """Where the admin service listens: where the file says, else on a socket beside the journal, or this file."""
+        """The admin service's address: from the file, else a socket beside the journal, or beside this file."""
         if self.admin.listen is not None:
             return self.admin.listen
         beside = self.store.path or self._base_dir / "cloudgraft"

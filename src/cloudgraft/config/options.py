@@ -1,6 +1,6 @@
-"""The options of a provider or driver: free for its author to choose, and checked like the rest of the file.
+"""Validates the options of a provider or driver: their author chooses them, the same rules apply to them.
 
-An author describes them by a dataclass or a pydantic model; the file says them in camelCase. Unknown keys are
+An author declares them in a dataclass or a pydantic model; the file has them in camelCase. Unknown keys are
 refused, at any depth. A ``Path``, or a string in a field named ``…_file`` or ``…_dir``, is relative to the file; a
 ``timedelta`` is written as a duration. An author without options declares a dataclass without fields.
 """
@@ -30,11 +30,11 @@ T = TypeVar("T")
 
 
 def parse_options(options_type: type[T], data: Mapping[str, Any], where: Where) -> T:
-    """An object of ``options_type``, made from what the file says at ``where``.
+    """An object of ``options_type``, made from the values in the file at ``where``.
 
-    Raises ConfigError with all problems, each with its file and line. What a section's own ``__post_init__`` finds is
-    told together with wrong types elsewhere, but not with those of the same section or below it: pydantic makes an
-    object only of values that are right, and there is nothing to look at before.
+    Raises ConfigError with all problems, each with its file and line. Problems that a section's own ``__post_init__``
+    finds are reported together with wrong types elsewhere, but not with those of the same section or below it: pydantic
+    makes an object only of valid values, so ``__post_init__`` does not run before.
     """
     hide_secrets(data)
     try:
@@ -48,10 +48,10 @@ def parse_options(options_type: type[T], data: Mapping[str, Any], where: Where) 
         options = adapter.validate_python(prepared)
     except ValidationError as error:
         found = explain(error.errors(include_url=False), where.document, options_type, where.path)
-        told = {problem.key for problem in reader.problems}  # of a wrong duration we know already, and made it 0
-        found = (problem for problem in found if problem.key not in told)
+        reported = {problem.key for problem in reader.problems}  # a wrong duration is reported already, and made 0
+        found = (problem for problem in found if problem.key not in reported)
         raise ConfigError([*reader.problems, *found]) from None  # the cause would carry the values
-    except CloudgraftError as error:  # what the __post_init__ of another author may raise
+    except CloudgraftError as error:  # raised by the author's __post_init__
         raise ConfigError([*reader.problems, *refusals(error, where)]) from None
     if reader.problems:
         raise ConfigError(reader.problems)
@@ -59,7 +59,7 @@ def parse_options(options_type: type[T], data: Mapping[str, Any], where: Where) 
 
 
 def refusals(error: CloudgraftError, where: Where) -> list[Problem]:
-    """What a driver or a provider finds wrong with what the file says at ``where``."""
+    """The problems that a driver or a provider finds in its values at ``where``."""
     flaws = error.flaws if isinstance(error, FlawedError) else [Flaw((), error.message)]
     return [where.document.problem((*where.path, *flaw.path), flaw.message) for flaw in flaws]
 
@@ -67,7 +67,7 @@ def refusals(error: CloudgraftError, where: Where) -> list[Problem]:
 def machine_settings(settings_type: type | None, group: Group, where: Where) -> dict[str, object]:
     """A group's `machine:` section as its driver gets it: as it is in the file, but with absolute paths.
 
-    ``settings_type`` is the driver's ``MachineSettings``, by which the section is checked; None takes it as it is.
+    ``settings_type`` is the driver's ``MachineSettings``, which validates the section; None accepts it as it is.
     ``where`` is the group's place: ``config.where("nodeGroups", group.index)``. Raises ConfigError with all problems.
     """
     if settings_type is None:
@@ -90,7 +90,7 @@ def machine_settings(settings_type: type | None, group: Group, where: Where) -> 
 
 
 def _wrong_size(settings: object, group: Group, where: Where) -> Iterator[Problem]:
-    """What the driver has against the group's size, if it has a word in that."""
+    """The driver's objections to the group's size, if it checks that."""
     check = getattr(settings, "check_max_size", None)
     if check is None:
         return
@@ -101,7 +101,7 @@ def _wrong_size(settings: object, group: Group, where: Where) -> Iterator[Proble
 
 
 def checked_section(settings_type: type | None, section: Mapping[str, Any], where: Where) -> dict[str, object]:
-    """A section that stands at ``where``, checked by a type, as it is in the file but with absolute paths."""
+    """A section at ``where``, validated by a type, as it is in the file but with absolute paths."""
     if settings_type is None:
         return dict(section)
     parse_options(settings_type, section, where)
@@ -131,7 +131,7 @@ def _is_path(kind: Any, field: str, value: str) -> bool:
 
 
 class _Reader:
-    """Walks values and types side by side and brings the values into the form that pydantic expects."""
+    """Walks values and types side by side and converts the values to the form that pydantic expects."""
 
     def __init__(self, where: Where) -> None:
         self._where = where
@@ -142,7 +142,7 @@ class _Reader:
         if isinstance(value, str):
             return self._text(kind, value, path, field)
         if kind is timedelta and isinstance(value, int | float) and not isinstance(value, bool):
-            self._tell(path, "a duration needs a unit", "for example 5s")
+            self._report(path, "a duration needs a unit", "for example 5s")
         elif isinstance(value, list):
             return [self.prepare(item_type(kind), item, (*path, i)) for i, item in enumerate(value)]
         elif isinstance(value, dict):
@@ -154,8 +154,8 @@ class _Reader:
             try:
                 return parse_duration(value)
             except ValueError:
-                self._tell(path, "is not a duration", "for example 5s, 1m30s or 250ms")
-                return timedelta(0)  # told already; anything valid will do
+                self._report(path, "is not a duration", "for example 5s, 1m30s or 250ms")
+                return timedelta(0)  # reported already; any valid value will do
         if not _is_path(kind, field, value):
             return value
         absolute = self._where.base_dir / value
@@ -177,5 +177,5 @@ class _Reader:
                 self.problems.append(unknown_key(self._where.document, full, list(keys)))
         return prepared
 
-    def _tell(self, path: KeyPath, message: str, suggestion: str) -> None:
+    def _report(self, path: KeyPath, message: str, suggestion: str) -> None:
         self.problems.append(self._where.document.problem((*self._where.path, *path), message, suggestion))

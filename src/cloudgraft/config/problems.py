@@ -1,4 +1,4 @@
-"""What is wrong with a configuration file: every problem with its place and what to write instead."""
+"""Reports problems of a configuration file, each with its place and what to write instead."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing that is wrong. ``line`` and ``column`` count from 1; 0 means that there is no such place."""
+    """One problem. ``line`` and ``column`` count from 1; 0 means that there is no such place."""
 
     file: str
     line: int = 0
@@ -53,6 +53,6 @@ def dotted(path: Sequence[str | int]) -> str:
 
 
 def printable(text: str, limit: int = 80) -> str:
-    """Somebody else's text, short and without anything that a terminal would act on."""
+    """Text from outside, shortened and without control characters for the terminal."""
     shown = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text[: limit + 1])
     return shown if len(shown) <= limit else shown[:limit] + "…"

@@ -1,4 +1,4 @@
-"""The page `docs/reference/configuration.md`, made from the models: it cannot differ from what is accepted."""
+"""Generates `docs/reference/configuration.md` from the models, so that it cannot differ from what is accepted."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _INTRO = """\
 # Configuration file
 
 One YAML file, given by `cloudgraft serve --config FILE`. It is checked as a whole before anything starts: unknown
-keys, wrong types, impossible values and files that cannot be read are told all at once, one line each, with file,
+keys, wrong types, impossible values and files that cannot be read are reported all at once, one line each, with file,
 line, column, key and a suggestion:
 
 ```text
@@ -74,10 +74,10 @@ cloudgraft.yaml:4:11: server.listn: unknown key (did you mean listen?)
 - **Names** are lower-case letters, digits and hyphens, at most 63.
 - **Quantities** of cpu, memory and other resources are written as Kubernetes writes them: `4`, `500m`, `16Gi`.
 - **Money** is text in quotes, such as `"0.05"`, and all of it is in one currency.
-- **Secrets** belong into files or the environment. What is wrong with a value that may be a secret is told without it,
-  and the value of an option whose name says that it is one (`password`, `apiToken`, ...) appears in no log or message.
+- **Secrets** belong into files or the environment. A problem with a value that may be a secret does not quote it, and
+  the value of an option whose name says that it is one (`password`, `apiToken`, ...) appears in no log or message.
 - YAML reads `no`, `on` and `yes` as booleans and `1.10` as a number. Where text is wanted, that is refused with the
-  advice to use quotes. A key that is there twice is an error. Anchors, aliases and `<<` may be used.
+  advice to use quotes. A duplicate key is an error. Anchors, aliases and `<<` may be used.
 - The file must be UTF-8, and at most 1 MiB.
 """
 
@@ -223,7 +223,7 @@ def _section(heading: str, model: type[BaseModel]) -> str:
 
 
 def _type(annotation: Any) -> str:
-    """A type in the words of the page."""
+    """The name of a type on the page."""
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
         kinds = [extra.text for extra in args[1:] if isinstance(extra, Kind)]

@@ -1,1 +1,1 @@
-"""Files of programs other than the server for the autoscaler."""
+"""Reads the configuration files of programs other than the server for the autoscaler."""

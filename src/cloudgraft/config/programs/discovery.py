@@ -1,4 +1,4 @@
-"""The file of `cloudgraft discovery serve`: where it listens, who may call, and where it keeps what it knows."""
+"""Defines the file of `cloudgraft discovery serve`: addresses, callers, and the database."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ _VARIABLE: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 class DiscoveryClientEntry(WebClientEntry):
-    """Somebody who may call, and as what. With `certificate` and `tokenFile`, both are asked of it."""
+    """A client and its role. With `certificate` and `tokenFile`, it needs both."""
 
     role: Literal["agent", "node-manager", "operator", "read-only"] = Field(
         description="`agent` announces one cluster; `node-manager` searches, reserves and reads credentials; "
-        "`operator` does everything but that; `read-only` looks.",
+        "`operator` does everything but that; `read-only` reads.",
         examples=["node-manager"],
     )
-    cluster: Text | None = Field(None, description="The id of the cluster that an `agent` speaks for.")
+    cluster: Text | None = Field(None, description="The id of the cluster that an `agent` announces.")
 
 
 class DiscoveryStore(DatabasePlace):
@@ -110,7 +110,7 @@ class DiscoveryVault(Section):
 class Reach(Section):
     """How a Kubernetes API is reached."""
 
-    # What the next is checked against comes first.
+    # The next key is checked against this one, so this one comes first.
     in_cluster: StrictBool = Field(False, description="Use the service account of the pod that this runs in.")
     kubeconfig: ReadableFile | None = Field(
         None,
@@ -137,7 +137,7 @@ class DiscoveryImport(Reach):
 
 
 def _beside_the_file(value: Any) -> Any:
-    # Read anew with what validation knows: the default file is beside this one, not where we were started.
+    # Validated again with the context: the default file is beside this one, not in the working directory.
     return {} if isinstance(value, DiscoveryStore) else value
 
 
@@ -153,18 +153,18 @@ class DiscoveryConfig(Section):
     )
     clients: tuple[DiscoveryClientEntry, ...] = Field(
         (),
-        description="Who may call, and as what. Without `tls` it may be left out: then any program on this host may do "
-        "anything. It is read again when the file changes.",
+        description="The clients and their roles. Without `tls` it may be left out: then any program on this host may "
+        "do anything. It is read again when the file changes.",
         examples=["[{name: manager, role: node-manager, certificate: node-manager}]"],
     )
     store: Annotated[DiscoveryStore, BeforeValidator(_beside_the_file)] = Field(
         DiscoveryStore(), validate_default=True, description="Where everything is kept."
     )
     vault: DiscoveryVault | None = Field(
-        None, description="The keys for credentials; without them no credentials are taken."
+        None, description="The keys for credentials; without them no credentials are accepted."
     )
     stale_after: PositiveDuration = Field(
-        timedelta(seconds=45), description="A cluster whose agent is silent for longer is offered to nobody."
+        timedelta(seconds=45), description="A cluster whose agent is silent for longer is not offered."
     )
     audit_log: NewFile | None = Field(
         None, description="A file to which each change, each refusal and each reading of credentials is appended."
@@ -173,16 +173,18 @@ class DiscoveryConfig(Section):
     legacy_list: StrictBool = Field(
         False, description="Serve `GET /v1/list`, the list of the first proof of concept, as well."
     )
-    grace: Duration = Field(timedelta(seconds=5), description="How long requests may go on when the server stops.")
+    grace: Duration = Field(
+        timedelta(seconds=5), description="How long pending requests may take when the server stops."
+    )
     log: Log = Field(Log(), description="What is written to standard error.")
 
-    limits: WebLimits = Field(WebLimits(), description="How much those who connect may take.")
+    limits: WebLimits = Field(WebLimits(), description="Limits on connections.")
 
     @field_validator("listen")
     @classmethod
     def _check_listen(cls, value: str, info: ValidationInfo) -> str:
         """Law 9: closed by default."""
-        tls = info.data.get("tls", "")  # one that is wrong is told itself
+        tls = info.data.get("tls", "")  # a wrong `tls` has its own problem
         return check_web_address(value, tls=tls, section="", power="read credentials")
 
 
@@ -192,14 +194,14 @@ def load_discovery(path: Path, *, overrides: Mapping[str, object] | None = None)
 
 
 def _client_checks(document: Document) -> Iterator[Problem]:
-    """All problems between those who may call."""
+    """All problems between clients."""
     root = document.root.value
     if not isinstance(root, dict):
         return
     example = "[{name: manager, role: node-manager, certificate: node-manager}]"
     yield from web_client_checks(document, root, (), example=example)
     for path, entry in web_clients(root, ()):
-        # An agent speaks for one cluster; nobody else is limited to one.
+        # An agent announces one cluster; no other role is limited to one.
         if entry.get("role") == "agent" and entry.get("cluster") is None:
             yield document.problem((*path, "cluster"), "is missing: an agent speaks for one cluster", "give its id")
         if entry.get("role") != "agent" and entry.get("cluster") is not None:

@@ -1,4 +1,4 @@
-"""The file of `cloudgraft discovery agent`: whom it tells, of which cluster, what is shared, and at what price."""
+"""Defines the file of `cloudgraft discovery agent`: its server, its cluster, what it shares, and prices."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _currency(value: str) -> str:
 
 
 def _url(value: str) -> str:
-    """https, or http to this host: what an agent tells decides where machines are bought."""
+    """Accepts https, or http to this host: an agent's reports decide where machines are bought."""
     found = re.fullmatch(r"(https?)://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?/?", value)
     if found is None:
         raise refuse("must be a URL", "for example https://discovery.example:9010")
@@ -67,7 +67,7 @@ _Margins = Annotated[Mapping[LabelKey, Threshold], Kind("mapping of quantities o
 
 
 class AgentTls(Section):
-    """How the server is known, and how the agent shows who it is."""
+    """How the agent verifies the server and authenticates to it."""
 
     ca: ReadableFile = Field(description="The authority that signed the server's certificate.", examples=["ca.crt"])
     cert: ReadableFile | None = Field(None, description="The agent's certificate.", examples=["agent.crt"])
@@ -88,7 +88,7 @@ class AgentServer(Section):
 
     address: _Url = Field(description="The URL of the server.", examples=["https://discovery.example:9010"])
     tls: AgentTls | None = Field(
-        None, description="How the server is known; by default by the public authorities. Only for https."
+        None, description="How the server is verified; by default by the public authorities. Only for https."
     )
     token_file: ReadableFile | None = Field(
         None, description="A file with the agent's token. It is read again when it changes.", examples=["agent.token"]
@@ -116,18 +116,18 @@ class AgentNetwork(Section):
 
 
 class AgentCluster(Section):
-    """What is told of this cluster."""
+    """What the agent reports about this cluster."""
 
     id: Name | None = Field(None, description="Liqo's cluster id; by default it is read from Liqo's ConfigMap.")
     display_name: Text | None = Field(None, description="For people.")
-    labels: Labels = Field(default_factory=dict, description="What clusters are selected by.")
+    labels: Labels = Field(default_factory=dict, description="Labels by which clusters are selected.")
     max_nodes: StrictInt | None = Field(None, ge=0, description="How many virtual nodes may be made of it at a time.")
     resource_slice_class: Text = Field("default", description="The class of the ResourceSlices that ask for it.")
     network: AgentNetwork = Field(AgentNetwork(), description="How other clusters reach this one.")
 
 
 class AgentShare(Section):
-    """What of the cluster is shared."""
+    """The part of the cluster that is shared."""
 
     resources: tuple[LabelKey, ...] = Field(
         (),
@@ -136,19 +136,18 @@ class AgentShare(Section):
     )
     margin: _Margins = Field(
         default_factory=dict,
-        description="What is kept back of each resource: an amount, or a percentage of what the nodes have.",
+        description="The part of each resource that is not shared: an amount, or a percentage of what the nodes have.",
         examples=['{cpu: "10%", memory: 4Gi}'],
     )
     tolerate: tuple[LabelKey, ...] = Field(
         (),
-        description="Keys of taints that do not keep the pods of other clusters away. Other nodes with taints are not "
-        "counted.",
+        description="Keys of taints that pods of other clusters tolerate. Other nodes with taints are not counted.",
         examples=["[nvidia.com/gpu]"],
     )
 
 
 class AgentPrices(Section):
-    """What the cluster asks, per hour."""
+    """The cluster's prices, per hour."""
 
     currency: Annotated[StrictStr, AfterValidator(_currency), Kind("currency")] = Field(
         description="Its three letters.", examples=["EUR"]
@@ -169,16 +168,18 @@ class AgentConfig(Section):
         description="The discovery server.", examples=["{address: https://discovery.example:9010}"]
     )
     kubernetes: Reach = Field(description="The cluster that is announced.", examples=["{inCluster: true}"])
-    cluster: AgentCluster = Field(AgentCluster(), description="What is told of it.")
+    cluster: AgentCluster = Field(AgentCluster(), description="What the agent reports about it.")
     share: AgentShare = Field(AgentShare(), description="What of it is shared.")
-    prices: AgentPrices | None = Field(None, description="What it asks; by default prices are left to operators.")
+    prices: AgentPrices | None = Field(None, description="Its prices; by default operators set them.")
     credentials_file: ReadableFile | None = Field(
         None,
-        description="A kubeconfig with which others may peer with this cluster; it is handed to the server, encrypted "
-        "there, and handed in again when it changes. `liqoctl generate peering-user` makes one that can do no more.",
+        description="A kubeconfig with which others may peer with this cluster. The agent sends it to the server, "
+        "which encrypts it, and again when it changes. `liqoctl generate peering-user` makes one without other rights.",
         examples=["peering-user.kubeconfig"],
     )
-    heartbeat: PositiveDuration = Field(timedelta(seconds=10), description="How often what is free is told.")
+    heartbeat: PositiveDuration = Field(
+        timedelta(seconds=10), description="How often the agent reports its free resources."
+    )
     log: Log = Field(Log(), description="What is written to standard error.")
 
 

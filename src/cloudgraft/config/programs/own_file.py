@@ -1,4 +1,4 @@
-"""Files of programs other than the server for the autoscaler: the same rules, another model at the root."""
+"""Loads the files of other programs: the same rules, another model at the root."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ def load_own(
 ) -> S:
     """Reads and checks a file whose keys are those of ``model``. Raises ConfigError with all problems at once.
 
-    ``example`` is the least that such a file can say. ``checks`` finds what parts of it say about each other, and looks
-    at plain values. ``overrides`` are values from the command line by dotted key; they stand above those of the file.
+    ``example`` is the smallest such file. ``checks`` finds problems between its parts, in plain values. ``overrides``
+    are values from the command line by dotted key; they win over those of the file.
     """
     document = read_yaml(_text(path, example), str(path))
     if document.root.value is None and not document.problems:
         raise ConfigError([document.problem((), "the file is empty", example)])
     for key, value in (overrides or {}).items():
         document.override(tuple(key.split(".")), value)
-    hide_secrets(document.root.value)  # first: what follows may tell of them
+    hide_secrets(document.root.value)  # first: later messages may quote values
     problems = [*document.problems, *checks(document)]
     context = LoadContext(base_dir=path.absolute().parent)
     try:
         found = model.model_validate(document.root.value, context=context)
     except ValidationError as error:
-        told = explain(error.errors(include_url=False), document, model)
-        raise ConfigError([*problems, *told]) from None  # the cause would carry the values
+        wrong = explain(error.errors(include_url=False), document, model)
+        raise ConfigError([*problems, *wrong]) from None  # the cause would carry the values
     if problems:
         raise ConfigError(problems)
     return found

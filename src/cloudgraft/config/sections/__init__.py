@@ -1,1 +1,1 @@
-"""The sections of the configuration file, one module each."""
+"""Defines the sections of the configuration file, one module each."""

@@ -1,7 +1,7 @@
-"""The `clouds` section: where machines are made.
+"""Defines the `clouds` section: where machines are made.
 
-A driver's own options stand beside `driver`; what the engine is to know of the cloud is under `engine`, so that the two
-cannot be mistaken for each other. A driver therefore has no options named `driver` or `engine`.
+A driver's own options stand beside `driver`. The engine's settings for the cloud stand under `engine`, so that the two
+cannot be confused. A driver therefore has no options named `driver` or `engine`.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ __all__ = ["CallBackoff", "CloudConfig", "CloudEngine", "EntryPointCloud", "Plug
 
 
 class CallBackoff(Backoff):
-    """How long to wait before a call that failed is made again; the time doubles with each failure."""
+    """How long to wait before a failed call is retried; the time doubles with each failure."""
 
     initial: PositiveDuration = Field(timedelta(seconds=1), description="The first wait.")
 
 
 class CloudEngine(Section):
-    """How the engine treats one cloud."""
+    """The engine's settings for one cloud."""
 
     observe_every: PositiveDuration = Field(timedelta(seconds=10), description="How often its machines are listed.")
-    list_timeout: PositiveDuration = Field(timedelta(minutes=1), description="The most that a list may take.")
+    list_timeout: PositiveDuration = Field(timedelta(minutes=1), description="The time limit of a list.")
     max_list_machines: Annotated[StrictInt, Kind("whole number")] = Field(
         MOST_MACHINES,
         ge=1,
@@ -57,33 +57,33 @@ class CloudEngine(Section):
     )
     create_timeout: PositiveDuration | None = Field(
         None,
-        description="The most that one call to create a machine may take. Then a list tells what became of it. Without "
-        "it, as long as the driver says that its cloud may take (`liqo`: 10m), else 2m.",
+        description="The time limit of one call to create a machine. After it, a list shows the outcome. By default "
+        "the time that the driver declares for its cloud (`liqo`: 10m), else 2m.",
     )
     delete_timeout: PositiveDuration = Field(
-        timedelta(minutes=2), description="The most that one call to delete a machine may take."
+        timedelta(minutes=2), description="The time limit of one call to delete a machine."
     )
     max_calls: Annotated[StrictInt, Kind("whole number")] = Field(
-        8, ge=1, le=1000, description="Calls to create or delete that are under way at a time."
+        8, ge=1, le=1000, description="Concurrent calls to create or delete."
     )
     calls_per_second: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False), Kind("number")] | None = Field(
-        None, description="The most such calls that are begun in a second; without it, as many as there are to make."
+        None, description="The rate limit of such calls per second; by default there is none."
     )
-    backoff: CallBackoff = Field(CallBackoff(), description="When a call that failed is made again.")
+    backoff: CallBackoff = Field(CallBackoff(), description="When a failed call is retried.")
     observe_only: StrictBool = Field(
         False,
-        description="Only look: this cloud is listed, matched and decided about, and everything is reported, but "
-        "nothing is created, deleted or marked there, and nothing is written to its nodes.",
+        description="Only observe: the engine lists this cloud, matches, decides and reports, but creates, deletes and "
+        "marks nothing there, and writes nothing to its nodes.",
     )
-    guards: Guards = Field(Guards(), description="Limits for this cloud, beside those for all of them.")
+    guards: Guards = Field(Guards(), description="Limits for this cloud, in addition to those for all clouds.")
 
 
 class _Cloud(Section):
-    engine: CloudEngine = Field(CloudEngine(), description="How the engine treats this cloud.")
+    engine: CloudEngine = Field(CloudEngine(), description="The engine's settings for this cloud.")
 
 
 class PluginCloud(_Cloud, PluginProcess):
-    """A driver that is a program, in any language, which cloudgraft starts, keeps alive and stops."""
+    """A driver that is a program in any language. cloudgraft starts, restarts and stops it."""
 
     driver: Literal["plugin"] = Field(description="`plugin`.")
 
@@ -94,7 +94,7 @@ def _installed(value: str, info: ValidationInfo) -> str:
 
 
 class EntryPointCloud(_Cloud):
-    """A driver that a Python package brings along (entry-point group `cloudgraft.drivers`), in this process.
+    """A driver from a Python package (entry-point group `cloudgraft.drivers`), in this process.
 
     Every other key is an option of the driver, which checks it.
     """
@@ -111,7 +111,7 @@ class EntryPointCloud(_Cloud):
         return dict(self.model_extra or {})
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        """Without the options, in which there may be secrets."""
+        """Omits the options, which may contain secrets."""
         return [(name, value) for name, value in super().__repr_args__() if name in type(self).model_fields]
 
 

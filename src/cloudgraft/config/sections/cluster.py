@@ -1,4 +1,4 @@
-"""The `kubernetes` section: the cluster that machines join, as cloudgraft reaches it."""
+"""Defines the `kubernetes` section: how cloudgraft reaches the cluster that machines join."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["Kubernetes"]
 class Kubernetes(Section):
     """The cluster that machines join. Without it cloudgraft does not see the nodes of its machines.
 
-    What account it needs is on the page about rights, `rbac.md`.
+    The page about rights, `rbac.md`, describes the account that it needs.
     """
 
-    # What the next is checked against comes first.
+    # The next key is checked against this one, so this one comes first.
     in_cluster: StrictBool = Field(False, description="Use the service account of the pod that cloudgraft runs in.")
     kubeconfig: ReadableFile | None = Field(
         None,
@@ -32,22 +32,22 @@ class Kubernetes(Section):
     set_provider_id: StrictBool = Field(
         True,
         alias="setProviderID",
-        description="Write the providerID on nodes of machines whose driver leaves that to cloudgraft.",
+        description="Set the providerID of nodes of machines whose driver leaves that to cloudgraft.",
     )
     label_nodes: StrictBool = Field(True, description="Add to nodes the labels of their group that they lack.")
     remove_nodes: StrictBool = Field(True, description="Remove the Node object of a machine that is gone.")
     match_by: Annotated[tuple[Literal["name", "address", "machineID"], ...], Kind("list of ways")] = Field(
         ("name",),
         min_length=1,
-        description="How a node without a providerID is known: by the `name` of its machine, by an `address`, or by "
-        "the `machineID`, which is the id that the cloud has for the machine, as its firmware tells it.",
+        description="How a node without a providerID is matched: by the `name` of its machine, by an `address`, or by "
+        "the `machineID`, which is the cloud's id of the machine as its firmware reports it.",
         examples=["[name, address]"],
     )
 
     @field_validator("kubeconfig")
     @classmethod
     def _check_way_in(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        in_cluster: bool | None = info.data.get("in_cluster")  # one that is wrong is told itself
+        in_cluster: bool | None = info.data.get("in_cluster")  # a wrong one has its own problem
         if value is not None and in_cluster:
             raise refuse("does not go together with inCluster", "remove one of the two")
         if value is None and in_cluster is False:
@@ -55,7 +55,7 @@ class Kubernetes(Section):
         return value
 
     def as_settings(self) -> ClusterSettings:
-        """The same in the words of those who do it."""
+        """Converts it to the settings of the code that uses it."""
         return ClusterSettings(
             set_provider_id=self.set_provider_id,
             label_nodes=self.label_nodes,

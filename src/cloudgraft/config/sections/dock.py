@@ -1,4 +1,4 @@
-"""The dock section: where drivers dial in, who may, and what their machines are made of."""
+"""Defines the `dock` section: where drivers connect, which ones may, and the parts of their machines."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ class DockTls(Section):
     client_ca: ReadableFile | None = Field(
         None,
         alias="clientCA",
-        description="The authority that signs the drivers' certificates. With it a driver needs one, whether it also "
-        "has a token or not; without it drivers are known by their tokens alone.",
+        description="The authority that signs the drivers' certificates. With it a driver needs a certificate, even if "
+        "it has a token; without it drivers authenticate by token only.",
         examples=["certs/ca.crt"],
     )
 
@@ -91,7 +91,7 @@ def _tokens(path: Path | None, info: ValidationInfo) -> Path | None:
         with path.open("rb") as stream:
             lines = stream.read(_MOST_TOKEN_BYTES).split()
     except OSError:
-        return path  # told by the check of files
+        return path  # the check of files reports it
     if not lines or any(len(line) < SHORTEST_TOKEN for line in lines):
         raise refuse(
             f"must hold a token of at least {SHORTEST_TOKEN} characters, or several, one a line",
@@ -101,15 +101,15 @@ def _tokens(path: Path | None, info: ValidationInfo) -> Path | None:
 
 
 class DockCaller(Section):
-    """Somebody who may call the dock, and for which kinds.
+    """A caller of the dock, and its kinds.
 
-    What is missing, and what cannot be told from another's, :mod:`cloudgraft.config.sections.dock_checks` tells.
+    :func:`dock_checks` reports missing values, and values that are the same as another caller's.
     """
 
-    name: Name = Field(description="For logs and messages; no driver and no engine has another's.", examples=["acme"])
+    name: Name = Field(description="For logs and messages; unique among drivers and engines.", examples=["acme"])
     kinds: tuple[DockKind, ...] = Field(
         (),
-        description="Its kinds, if there are more than one.",
+        description="Its kinds, if it has more than one.",
         examples=["[{kind: AcmeMachineClass, apiVersion: machine.example/v1}]"],
     )
     kind: _KindName | None = Field(
@@ -133,7 +133,7 @@ class DockCaller(Section):
     @field_validator("kind")
     @classmethod
     def _check_kind(cls, value: str | None, info: ValidationInfo) -> str | None:
-        kinds = info.data.get("kinds")  # None: it is wrong, and told itself
+        kinds = info.data.get("kinds")  # None: it is wrong, and has its own problem
         if value is None and kinds == ():
             raise refuse("is missing", "for example kind: AcmeMachineClass")
         if value is not None and kinds:
@@ -156,14 +156,12 @@ class DockCaller(Section):
 
 
 class DockDriver(DockCaller):
-    """A driver that may dial in, and register its kinds. With both `clientNames` and `tokenFile`, both are asked of
-    it.
-    """
+    """A driver that may connect and register its kinds. With both `clientNames` and `tokenFile`, it needs both."""
 
 
 class DockEngine(DockCaller):
     """An engine that runs elsewhere, and uses the drivers of its kinds: its file has a cloud with `driver: dock` and
-    the `address` of this dock. It may not register as a driver. It proves who it is as a driver does.
+    the `address` of this dock. It may not register as a driver. It authenticates as a driver does.
     """
 
 
@@ -175,20 +173,20 @@ def _variables(value: Mapping[str, str]) -> Mapping[str, str]:
 
 
 class DockClass(Section):
-    """A machine class: what machines are made of. At most one of the keys that begin with `secret`.
+    """A machine class: the driver's settings for machines. It has at most one of the keys that begin with `secret`.
 
-    The page `machine-classes.md` says what a driver gets of it.
+    The page `machine-classes.md` describes what a driver gets of it.
     """
 
-    kind: _KindName = Field(description="Whose driver it is for.", examples=["AcmeMachineClass"])
+    kind: _KindName = Field(description="The kind whose driver it is for.", examples=["AcmeMachineClass"])
     api_version: _ApiVersion = Field(description="The API version of `kind`.", examples=["machine.example/v1"])
     provider_spec: Annotated[Mapping[str, Any], Kind("mapping")] = Field(
-        default_factory=dict, repr=False, description="What the driver is told of the machines. It checks that itself."
+        default_factory=dict, repr=False, description="The driver's settings for the machines. The driver checks them."
     )
     node_template: Annotated[Mapping[str, Any], Kind("mapping")] = Field(
         default_factory=dict,
-        description="What a machine will be as a node: `capacity`, `instanceType`, `region`, `zone`, `architecture`, "
-        "`labels`.",
+        description="The node that a machine will become: `capacity`, `instanceType`, `region`, `zone`, "
+        "`architecture`, `labels`.",
     )
     secret_file: ReadableFile | None = Field(
         None, description="A YAML file of names and values: the driver's credentials.", examples=["acme-secret.yaml"]
@@ -219,18 +217,18 @@ class DockKubernetes(Section):
 
 
 class Dock(Section):
-    """Where drivers dial in: cloudgraft listens, and drivers connect from wherever they can reach it."""
+    """Where drivers connect: cloudgraft listens, and drivers connect from wherever they can reach it."""
 
     # `listen` comes after `tls`, which decides what it may be.
-    tls: DockTls | None = Field(None, description="TLS; without it only drivers on this host can dial in.")
+    tls: DockTls | None = Field(None, description="TLS; without it only drivers on this host can connect.")
     listen: ListenAddress = Field(
         "127.0.0.1:5000",
-        description="Where drivers dial in; port 0 takes a free one. Without `tls` it must be a loopback address.",
+        description="Where drivers connect; port 0 takes a free one. Without `tls` it must be a loopback address.",
         examples=["0.0.0.0:5000"],
     )
     drivers: tuple[DockDriver, ...] = Field(
         (),
-        description="Who may dial in, and as what. Without `tls` it may be left out: any program on this host may then "
+        description="The drivers that may connect. Without `tls` it may be left out: any program on this host may then "
         "register any kind.",
         examples=["[{name: acme, kind: AcmeMachineClass, apiVersion: machine.example/v1, tokenFile: acme.token}]"],
     )
@@ -242,9 +240,9 @@ class Dock(Section):
     )
     heartbeat: PositiveDuration = Field(
         timedelta(seconds=5),
-        description="How often both sides show that they live; three missed ones end a connection.",
+        description="How often both sides send a heartbeat; three missed ones end a connection.",
     )
-    limits: DockLimits = Field(DockLimits(), description="How much those who connect may take.")
+    limits: DockLimits = Field(DockLimits(), description="Limits on connections.")
     classes: Annotated[Mapping[Name, DockClass], Kind("mapping of mappings")] = Field(
         default_factory=dict, description="Machine classes, by name."
     )
@@ -259,7 +257,7 @@ class Dock(Section):
     @classmethod
     def _check_listen(cls, value: str, info: ValidationInfo) -> str:
         """Law 9: closed by default."""
-        if info.data.get("tls", "") is None and not is_loopback(value):  # one that is wrong is told itself
+        if info.data.get("tls", "") is None and not is_loopback(value):  # a wrong one has its own problem
             raise refuse(
                 "without TLS only a loopback address is allowed, because whoever reaches this port can read secrets",
                 "add dock.tls with the files of `cloudgraft certs init`, or listen on 127.0.0.1",
@@ -268,16 +266,16 @@ class Dock(Section):
 
 
 # -- dock checks -------------------------------------------------------------------------------------------------------
-# What drivers and engines of a dock say about each other: each must be known, and be told from all the others.
+# Each driver and engine of a dock must authenticate, and be distinct from all the others.
 #
-# As in :mod:`cloudgraft.config.checks`, this looks at the plain values of the file, so that all is told at once.
+# As in :mod:`cloudgraft.config.checks`, this reads the plain values of the file, so that all is reported at once.
 
 
 _LISTS = {"drivers": "driver", "engines": "engine"}
 
 
 def dock_checks(document: Document, root: dict[str, Any]) -> Iterator[Problem]:
-    """All problems between those who may call a dock."""
+    """All problems between the callers of a dock."""
     dock = root.get("dock")
     if not isinstance(dock, dict):
         return
@@ -323,9 +321,9 @@ def _callers(dock: dict[str, Any], key: str, noun: str) -> Iterator[_Caller]:
 
 
 def _proofs(document: Document, caller: _Caller, tls: Any, *, has_tokens: bool) -> Iterator[Problem]:
-    """It can be told from every other caller."""
+    """Problems with the proofs of a caller: it must have one that it can use."""
     if tls is not None and not isinstance(tls, dict):
-        return  # told itself
+        return  # it has its own problem
     has_authority = tls is not None and tls.get("clientCA") is not None
     if caller.client_names and not has_authority:
         message = "needs dock.tls.clientCA, which signs such certificates"
@@ -336,7 +334,7 @@ def _proofs(document: Document, caller: _Caller, tls: Any, *, has_tokens: bool) 
 
 
 def _twice(document: Document, callers: list[_Caller]) -> Iterator[Problem]:
-    """No two have one name, or the same proofs: which of them it is would depend on their order."""
+    """Problems of callers with the same name or proof: which of them is meant would depend on their order."""
     names: dict[str, _Caller] = {}
     proofs: dict[tuple[str, str], _Caller] = {}
     for caller in callers:

@@ -1,4 +1,4 @@
-"""The `engine` section: how long things may take, and what is done about those that do not come right."""
+"""Defines the `engine` section: time limits, and what the engine does about machines that exceed them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["Engine", "MassAbsence", "Orphans", "Repair", "Webhook"]
 
 
 class Repair(Section):
-    """A running machine is replaced that its cloud reports dead, or whose node has not been ready for long."""
+    """Replaces a running machine that its cloud reports dead, or whose node has not been ready for long."""
 
-    enabled: StrictBool = Field(True, description="Whether it is done at all.")
+    enabled: StrictBool = Field(True, description="Whether machines are replaced.")
     after: Duration = Field(timedelta(minutes=5), description="How long a machine must have been dead.")
     not_ready_after: Duration = Field(
         timedelta(minutes=30),
@@ -32,19 +32,19 @@ class Repair(Section):
 
 
 class MassAbsence(Section):
-    """A list that misses many machines at once is not believed before that has lasted, or an operator accepts it.
+    """Doubts a list that misses many machines at once, until that has lasted or an operator accepts it.
 
-    Until then the machines count as if they were there. A machine whose node is not ready is believed to be gone.
+    Until then the machines count as present. A machine whose node is not ready counts as gone.
     """
 
     share: Share = Field(0.2, description="The share of a cloud's machines that may be missing at once.")
     few: Annotated[StrictInt, Field(ge=0), Kind("whole number")] = Field(
-        2, description="So many may always be missing, however large a share that is."
+        2, description="This number of machines may always be missing, whatever their share."
     )
     hold: Duration = Field(
         timedelta(minutes=10),
         description="For how long more than that must be missing. Keep it below the autoscaler's 15 minutes "
-        "(`--max-node-provision-time`): it takes held machines without nodes for machines to come.",
+        "(`--max-node-provision-time`): it takes held machines without nodes for machines that still boot.",
     )
     lists: Annotated[StrictInt, Field(ge=1), Kind("whole number")] = Field(
         5, description="How many lists in a row must miss them."
@@ -55,7 +55,7 @@ class Orphans(Section):
     """Machines in a cloud that carry our marks and are not in the journal."""
 
     delete: StrictBool = Field(
-        False, description="Delete them by itself. Otherwise they are only reported: see `cloudgraft orphans`."
+        False, description="Delete them automatically. Otherwise they are only reported: see `cloudgraft orphans`."
     )
 
 
@@ -78,25 +78,25 @@ _Url = Annotated[StrictStr, AfterValidator(_url), Kind("URL")]
 
 
 class Webhook(Section):
-    """Where warnings and errors are sent to, as JSON in a POST. It is tried a few times, and never waited for."""
+    """A URL that gets warnings and errors, as JSON in a POST. Delivery is retried a few times and delays nothing."""
 
     url: _Url = Field(description="Where to.", examples=["https://alerts.example/cloudgraft"])
     token_file: ReadableFile | None = Field(
         None, description="A file with a token that is sent as `Authorization: Bearer …`."
     )
     headers_file: ReadableFile | None = Field(
-        None, description="A file with other headers, one `Name: value` a line; for what is secret in them."
+        None, description="A file with other headers, one `Name: value` per line, for secret values."
     )
     kinds: tuple[Text, ...] = Field(
         (),
-        description="Kinds of events that are sent as well, though they are no warnings; the reference of events "
+        description="Kinds of events that are sent too although they are no warnings; the reference of events "
         "lists all kinds.",
         examples=["[increase, delete]"],
     )
 
 
 class Engine(Section):
-    """How the engine treats the machines of all clouds. Only `nodeGroups` are its own, not those of `providers`."""
+    """Rules for the machines of all clouds. They apply to `nodeGroups` only, not to the groups of `providers`."""
 
     create_deadline: PositiveDuration = Field(
         timedelta(minutes=10), description="How long a machine may take until it runs; then it counts as failed."
@@ -109,28 +109,28 @@ class Engine(Section):
     failed_ttl: Duration = Field(
         timedelta(minutes=20),
         alias="failedTTL",
-        description="How long a failed machine is shown to an autoscaler that does not take it away.",
+        description="How long a failed machine is shown to an autoscaler that does not delete it.",
     )
     node_memory: Duration = Field(
         timedelta(minutes=30),
-        description="How long the node of a machine that is gone still belongs to its group, where it cannot be seen "
-        "that the node is gone too; at most a day.",
+        description="How long the node of a machine that is gone still belongs to its group, where cloudgraft cannot "
+        "see that the node is gone too; at most a day.",
     )
     first_list_timeout: PositiveDuration = Field(
         timedelta(minutes=2),
-        description="How long calls are refused after a start while a cloud that the journal never took in has not "
-        "been listed; then they are answered without that cloud's groups. Less than 5m. A restart with a good journal "
+        description="How long calls are refused after a start while a cloud that is new to the journal has not been "
+        "listed; then they are answered without that cloud's groups. Less than 5m. A restart with a good journal "
         "waits for nothing.",
     )
-    repair: Repair = Field(Repair(), description="What is done about machines that die.")
+    repair: Repair = Field(Repair(), description="When dead machines are replaced.")
     mass_absence: MassAbsence = Field(
-        MassAbsence(), description="When a list is doubted that misses many machines at once."
+        MassAbsence(), description="When to doubt a list that misses many machines at once."
     )
-    orphans: Orphans = Field(Orphans(), description="What is done about machines that nobody knows.")
+    orphans: Orphans = Field(Orphans(), description="What to do with machines that carry our marks but have no record.")
     gpu_label: LabelKey | None = Field(
         None, description="The label that nodes with a GPU carry.", examples=["example.com/gpu"]
     )
-    webhook: Webhook | None = Field(None, description="Who else is told when something goes wrong.")
+    webhook: Webhook | None = Field(None, description="A URL that gets warnings and errors.")
 
     @field_validator("first_list_timeout")
     @classmethod

@@ -1,4 +1,4 @@
-"""The `nodeGroups` section: what the autoscaler may grow and shrink, each in one cloud."""
+"""Defines the `nodeGroups` section: the groups that the autoscaler scales, each in one cloud."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ _INT32_MAX = 2**31 - 1
 
 
 class EvictionHard(Section):
-    """What the kubelet keeps free, in its own words. What is not said here is as the kubelet has it by default."""
+    """The kubelet's eviction thresholds, under its own names. The defaults are the kubelet's."""
 
     memory: Threshold = Field("100Mi", alias="memory.available", description="Memory.")
     nodefs: Threshold = Field("10%", alias="nodefs.available", description="The disk of pods and logs.")
 
 
 class Template(Section):
-    """What a new node looks like to the scheduler, as long as the autoscaler has not seen a real one.
+    """The properties of a new node for the scheduler, until the autoscaler has seen a real one.
 
-    It must be what real nodes become: what is said here does not make them so.
+    It must match the real nodes: it does not change them.
     """
 
     labels: Labels = Field(
-        default_factory=dict, description="Beside those for architecture, system, machine type and zone."
+        default_factory=dict, description="Labels beside those for architecture, system, machine type and zone."
     )
     annotations: Annotations = Field(default_factory=dict, description="Annotations.")
-    taints: Taints = Field((), description="Taints that nodes carry for good.")
+    taints: Taints = Field((), description="Permanent taints of nodes.")
     capacity: Amounts = Field(
         default_factory=dict,
-        description="Resources that the shape does not have or has otherwise, such as `ephemeral-storage: 100Gi`; "
-        "`pods` is 110 unless somebody says something else.",
+        description="Resources that the shape lacks or has in another amount, such as `ephemeral-storage: 100Gi`; "
+        "`pods` is 110 unless set here or by the driver.",
     )
     allocatable: Amounts = Field(
-        default_factory=dict, description="What pods can have of it, where that is not as computed from the next two."
+        default_factory=dict, description="Resources for pods, where they are not as computed from the next two keys."
     )
     reserved: Amounts = Field(
         default_factory=dict,
-        description="What the kubelet keeps for itself and the system: `cpu`, `memory`, `ephemeral-storage`.",
+        description="Resources reserved for the kubelet and the system: `cpu`, `memory`, `ephemeral-storage`.",
     )
-    eviction_hard: EvictionHard = Field(EvictionHard(), description="What the kubelet keeps free.")
+    eviction_hard: EvictionHard = Field(EvictionHard(), description="The kubelet's eviction thresholds.")
 
 
 class GroupOptions(Section):
-    """How the autoscaler treats this group. What is not said here is as its flags say.
+    """The autoscaler's options for this group. For a missing key its flags apply.
 
-    Some releases cannot be told without harm; see the page on releases.
+    Some releases mishandle options; see the page on releases.
     """
 
     scale_down_utilization_threshold: Share | None = Field(None, description="A node used less may be removed.")
@@ -67,21 +67,21 @@ class GroupOptions(Section):
     scale_down_unneeded_time: Duration | None = Field(None, description="How long a node must have been unneeded.")
     scale_down_unready_time: Duration | None = Field(None, description="The same for a node that is not ready.")
     max_node_provision_time: PositiveDuration | None = Field(
-        None, description="How long a machine may take until its node is there."
+        None, description="How long a machine may take until its node exists."
     )
     max_node_startup_time: PositiveDuration | None = Field(
-        None, description="How long a node may take until it is ready. Only coming releases can be told."
+        None, description="How long a node may take until it is ready. Only future releases can receive it."
     )
     zero_or_max_node_scaling: StrictBool | None = Field(None, description="All of its machines or none.")
     ignore_daemon_sets_utilization: StrictBool | None = Field(
         None, description="Whether pods of DaemonSets do not count as use."
     )
     allow_non_atomic_scale_up_to_max: StrictBool | None = Field(
-        None, description="Whether a group of all or none may grow in steps. Only coming releases can be told."
+        None, description="Whether a group of all or none may grow in steps. Only future releases can receive it."
     )
 
     def as_options(self) -> AutoscalingOptions | None:
-        """The same in the sdk's words; None when nothing is said."""
+        """Converts it to the sdk's type; None when no option is set."""
         said = {name: value for name, value in self if value is not None}
         return AutoscalingOptions(**said) if said else None
 
@@ -108,7 +108,7 @@ def _settings(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _not_finite(value: Any, path: KeyPath) -> Iterator[KeyPath]:
-    """Where in the settings there are numbers that cannot travel to a driver."""
+    """Paths of numbers that cannot be sent to a driver."""
     if isinstance(value, float) and not math.isfinite(value):
         yield path
     items = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
@@ -120,30 +120,30 @@ _Size = Annotated[StrictInt, AfterValidator(_size), Kind("whole number")]
 
 
 class NodeGroupConfig(Section):
-    """Machines of one kind, which the autoscaler orders and gives back.
+    """A group of equal machines that the autoscaler scales up and down.
 
-    With `zones` or `shapes` it is several groups, one for each of them: their ids are `id-shape`, `id-zone` or
-    `id-shape-zone`, and everything else, the sizes too, is for each.
+    With `zones` or `shapes` it is several groups, one for each of them. Their ids are `id-shape`, `id-zone` or
+    `id-shape-zone`; all other keys, the sizes too, apply to each.
     """
 
-    # What a field is checked against comes before it.
+    # A field comes after those that it is checked against.
     id: Annotated[StrictStr, AfterValidator(_id), Kind("string")] = Field(
-        description="What the autoscaler calls it. It must never change: its machines belong to it by this name.",
+        description="Its id for the autoscaler. It must never change: its machines belong to it by this id.",
         examples=["lab-small"],
     )
-    cloud: Text = Field(description="In which of the `clouds` its machines are made.", examples=["lab"])
+    cloud: Text = Field(description="The one of the `clouds` in which its machines are made.", examples=["lab"])
     min_size: _Size = Field(0, description="The autoscaler removes no machine below this number.")
     max_size: _Size = Field(description="There are never more machines than this.", examples=["10"])
     machine: Annotated[Mapping[str, Any], AfterValidator(_settings)] = Field(
         default_factory=dict,
         repr=False,
-        description="What the driver needs to know to make one, such as `shape: small`; the driver checks it.",
+        description="The driver's settings for a machine, such as `shape: small`; the driver checks them.",
     )
-    template: Template = Field(Template(), description="What Kubernetes will see of a new node.")
-    options: GroupOptions = Field(GroupOptions(), description="How the autoscaler treats the group.")
-    price: Price | None = Field(None, description="What a machine costs, if the driver does not know it.")
+    template: Template = Field(Template(), description="The properties of a new node.")
+    options: GroupOptions = Field(GroupOptions(), description="The autoscaler's options for the group.")
+    price: Price | None = Field(None, description="The price of a machine, if the driver does not know it.")
     join: Join | None = Field(
-        None, description="How its machines become nodes, where that is not as `join` of the file says: key by key."
+        None, description="How its machines become nodes; overrides `join` of the file key by key."
     )
     zones: tuple[LabelValue, ...] = Field(
         (),
@@ -185,7 +185,7 @@ class NodeGroupConfig(Section):
         return _without_doubles(value)
 
     def groups(self, index: int) -> Iterator[Group]:
-        """The groups that this is; ``index`` is its place in the list."""
+        """The groups after the fan-out; ``index`` is its place in the list."""
         for id_, shape, zone in fan_out(self.id, self.shapes, self.zones):
             own = {key: value for key, value in (("shape", shape), ("zone", zone)) if value}
             yield Group(
@@ -219,11 +219,11 @@ class Group:
     template: Template
     options: AutoscalingOptions | None
     price: Price | None
-    join: Join | None = None  # what the entry itself says; see Config.joins()
+    join: Join | None = None  # of the entry itself; see Config.joins()
 
     @property
     def shape(self) -> str:
-        """The machine type, where the settings say one."""
+        """The machine type, where the settings have one."""
         shape = self.machine.get("shape")
         return shape if isinstance(shape, str) else ""
 

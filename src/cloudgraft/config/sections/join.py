@@ -1,4 +1,4 @@
-"""The `join` section: how machines become nodes. A group may have one of its own, whose keys win one by one."""
+"""Defines the `join` section: how machines become nodes. A group's own `join` overrides it key by key."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Join", "JoinToken"]
 
 _GROUP: Final = re.compile("system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]")
 _KUBEADM_GROUP: Final = "system:bootstrappers:kubeadm:default-node-token"
-# To whom each kind of cluster gives the rights to join.
+# The group that may join, for each kind of cluster.
 _GROUPS: Final[Mapping[str | None, str]] = {
     "k3s": "system:bootstrappers:k3s:default-node-token",
     "rke2": "system:bootstrappers:rke2:default-node-token",
@@ -58,12 +58,12 @@ class JoinToken(Section):
     """The bootstrap tokens with which machines join: one for each, which is deleted when its node is there."""
 
     ttl: PositiveDuration = Field(
-        timedelta(minutes=30), description="How long a token is good: until the machine has booted and joined."
+        timedelta(minutes=30), description="How long a token is valid: enough for the machine to boot and join."
     )
     groups: tuple[Annotated[StrictStr, AfterValidator(_group), Kind("string")], ...] | None = Field(
         None,
-        description="Whom the cluster takes the machine for, beside `system:bootstrappers`; by default what the "
-        f"template's kind of cluster wants, such as `{_KUBEADM_GROUP}`.",
+        description="The groups of the machine in the cluster, beside `system:bootstrappers`; by default those that "
+        f"the template's kind of cluster needs, such as `{_KUBEADM_GROUP}`.",
         examples=[f'["{_KUBEADM_GROUP}"]'],
     )
 
@@ -76,9 +76,9 @@ class JoinToken(Section):
 
 
 class Join(Section):
-    """How machines become nodes: what they are told when they boot. Without it they get no user data.
+    """How machines become nodes: the user data with which they boot. Without it they get none.
 
-    The how-to `let-machines-join.md` says what a template can use.
+    The how-to `let-machines-join.md` describes what a template can use.
     """
 
     template: Literal["kubeadm", "k3s", "rke2", "talos"] | None = Field(
@@ -91,15 +91,15 @@ class Join(Section):
         None, description="Where machines find the cluster.", examples=["https://10.0.0.1:6443"]
     )
     ca_file: ReadableFile | None = Field(
-        None, description="The certificate of the cluster's authority; by default what `kubernetes` has."
+        None, description="The certificate of the cluster's authority; by default that of `kubernetes`."
     )
     values: Annotated[Mapping[str, Any], Kind("mapping")] = Field(
         default_factory=dict,
         repr=False,
-        description="What else the template asks for, as `values.…`. Those of a group are added to those of the file.",
+        description="Other values for the template, as `values.…`. Those of a group are added to those of the file.",
     )
     values_file: ReadableFile | None = Field(
-        None, description="A YAML file with more values, for those that are secret. `values` stand above them."
+        None, description="A YAML file with more values, for secret ones. `values` win over them."
     )
     token: JoinToken | None = Field(None, description="The tokens with which machines join. Needs `kubernetes`.")
 
@@ -132,11 +132,11 @@ class Join(Section):
 
     @property
     def has_template(self) -> bool:
-        """Whether it says what machines are told."""
+        """Whether it has a template or a file."""
         return self.template is not None or self.file is not None
 
     def over(self, base: Self | None) -> Self:
-        """This, with what it does not say taken from another one."""
+        """This section, with missing keys taken from another one."""
         if base is None:
             return self
         own, theirs = _said(self), _said(base)
@@ -147,9 +147,9 @@ class Join(Section):
         return self.model_copy(update=merged | ({"token": JoinToken.model_construct(**token)} if token else {}))
 
     def as_plan(self, settings: Mapping[str, Any]) -> JoinPlan:
-        """What machines are told, with the files read. ``settings`` is the group's `machine` section.
+        """The plan for user data, with the files read. ``settings`` is the group's `machine` section.
 
-        Raises ConfigError when a file cannot be read. What a template does wrong is found by who compiles it.
+        Raises ConfigError when a file cannot be read. Errors of a template are found when it is compiled.
         """
         token = self.token or JoinToken()
         if self.file is not None:
@@ -170,7 +170,7 @@ class Join(Section):
 
 
 def _said(section: Section | None) -> dict[str, Any]:
-    """What the file says, without defaults."""
+    """The keys that are set in the file, without defaults."""
     return {} if section is None else {name: getattr(section, name) for name in section.model_fields_set}
 
 
@@ -189,7 +189,7 @@ def _read(path: Path) -> str:
 
 
 def _read_values(path: Path) -> Mapping[str, Any]:
-    """The values in a file, every one of which is a secret from now on."""
+    """Reads values from a file; all of them are hidden as secrets from now on."""
     document = read_yaml(_read(path), str(path))
     values = document.root.value
     _hide_all(values)

@@ -1,4 +1,4 @@
-"""The `nodeManager` section: where fronts and operators reach the engine over HTTPS, and who may."""
+"""Defines the `nodeManager` section: the engine's HTTPS interface for fronts and operators, and its callers."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _SECTION = "nodeManager"
 
 
 class NodeManagerClient(WebClientEntry):
-    """Somebody who may call, and as what. With `certificate` and `tokenFile`, both are asked of it."""
+    """A client and its role. With `certificate` and `tokenFile`, it needs both."""
 
     role: Literal["front", "operator", "read-only"] = Field(
-        description="`front` reads, and grows and shrinks groups; `operator` also declares groups; `read-only` looks.",
+        description="`front` reads and scales groups; `operator` also declares groups; `read-only` reads.",
         examples=["front"],
     )
 
@@ -40,26 +40,26 @@ class NodeManager(Section):
     )
     clients: tuple[NodeManagerClient, ...] = Field(
         (),
-        description="Who may call, and as what. Without `tls` it may be left out: then any program on this host may do "
-        "anything. It is read again when the file changes.",
+        description="The clients and their roles. Without `tls` it may be left out: then any program on this host may "
+        "do anything. It is read again when the file changes.",
         examples=["[{name: front, role: front, certificate: cloudgraft-front}]"],
     )
     audit_log: NewFile | None = Field(
         None, description="A file to which each change and each refusal is appended; without it they go to the log."
     )
 
-    limits: WebLimits = Field(WebLimits(), description="How much those who connect may take.")
+    limits: WebLimits = Field(WebLimits(), description="Limits on connections.")
 
     @field_validator("listen")
     @classmethod
     def _check_listen(cls, value: str, info: ValidationInfo) -> str:
         """Law 9: closed by default."""
-        tls = info.data.get("tls", "")  # one that is wrong is told itself
+        tls = info.data.get("tls", "")  # a wrong `tls` has its own problem
         return check_web_address(value, tls=tls, section="nodeManager.", power="create and delete machines")
 
 
 def node_manager_checks(document: Document, root: dict[str, Any]) -> Iterator[Problem]:
-    """All problems between those who may call."""
+    """All problems between clients."""
     section = root.get(_SECTION)
     if isinstance(section, dict):
         example = "[{name: front, role: front, certificate: cloudgraft-front}]"

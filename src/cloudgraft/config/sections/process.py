@@ -1,4 +1,4 @@
-"""A plugin: a program that cloudgraft starts, whether it is a provider or a driver."""
+"""Defines the settings of a plugin: a program that cloudgraft starts as a provider or a driver."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Backoff", "PluginProcess"]
 
 
 class Backoff(Section):
-    """How long to wait before a plugin that ended is started again; the time doubles with each failure."""
+    """How long to wait before a plugin that ended is restarted; the time doubles with each failure."""
 
     initial: PositiveDuration = Field(timedelta(milliseconds=500), description="The first wait.")
     max: PositiveDuration = Field(timedelta(minutes=1), validate_default=True, description="The longest wait.")
@@ -37,7 +37,7 @@ def _command(value: Any) -> Any:
 
 
 def _program(value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-    """A program named by a relative path is looked for beside the file; one without a slash in PATH."""
+    """Finds a program with a relative path beside the file, and one without a slash in PATH."""
     program = value[0]
     if isinstance(info.context, LoadContext) and "/" in program:
         program = str(info.context.base_dir / program)
@@ -51,7 +51,7 @@ def _environment(value: Mapping[str, str]) -> Mapping[str, str]:
 
 
 class PluginProcess(Section):
-    """How a plugin is started, and what it is told."""
+    """How a plugin is started, and its options."""
 
     command: Annotated[
         tuple[Text, ...],
@@ -67,15 +67,15 @@ class PluginProcess(Section):
         default_factory=dict, repr=False, description="Environment variables added to ours. Never shown in logs."
     )
     working_directory: Directory | None = Field(
-        None, validate_default=True, description="Where it runs; by default the directory of this file."
+        None, validate_default=True, description="Its working directory; by default the directory of this file."
     )
     options: Mapping[str, Any] = Field(
-        default_factory=dict, repr=False, description="Handed to the plugin, which checks them. Never shown in logs."
+        default_factory=dict, repr=False, description="Options for the plugin, which checks them. Never shown in logs."
     )
     start_timeout: PositiveDuration = Field(
         timedelta(seconds=15), description="How long it may take to report its address."
     )
-    backoff: Backoff = Field(Backoff(), description="When it is started again after it ended.")
+    backoff: Backoff = Field(Backoff(), description="When it is restarted after it ended.")
 
     @field_validator("working_directory")
     @classmethod

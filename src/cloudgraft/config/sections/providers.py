@@ -1,4 +1,4 @@
-"""The `providers` section: where node groups come from."""
+"""Defines the `providers` section: where node groups come from."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ __all__ = [
 
 
 class Snapshot(Section):
-    """How a provider that is slow or remote is kept in memory, so that no call of the autoscaler waits for it."""
+    """A snapshot in memory of a slow or remote provider, so that no call of the autoscaler waits for it."""
 
     refresh_every: PositiveDuration = Field(timedelta(seconds=5), description="How often the provider is read.")
     max_staleness: PositiveDuration = Field(
@@ -86,15 +86,15 @@ class ExternalGrpcProvider(_Provider):
 
     type: Literal["externalgrpc"] = Field(description="`externalgrpc`.")
     address: RemoteAddress = Field(
-        description="Where it is, as in the autoscaler's cloud-config.", examples=["other:8086"]
+        description="Its address, as in the autoscaler's cloud-config.", examples=["other:8086"]
     )
     tls: RemoteTls | None = Field(None, description="Mutual TLS towards it; without it the connection is plain text.")
-    timeout: PositiveDuration = Field(timedelta(seconds=5), description="The most that one call to it may take.")
-    snapshot: Snapshot = Field(Snapshot(), description="How it is kept in memory.")
+    timeout: PositiveDuration = Field(timedelta(seconds=5), description="The time limit of one call to it.")
+    snapshot: Snapshot = Field(Snapshot(), description="Its snapshot in memory.")
 
 
 class ManagerTls(Section):
-    """TLS towards a node manager. `cert` and `key` show who we are, unless `tokenFile` does."""
+    """TLS towards a node manager. `cert` and `key` authenticate us, unless `tokenFile` does."""
 
     ca: ReadableFile | None = Field(
         None, description="The authority that signed the server's certificate; by default the system's authorities."
@@ -127,25 +127,23 @@ class NodeManagerProvider(_Provider):
     address: Annotated[StrictStr, AfterValidator(_url), Kind("URL")] = Field(
         description="Where it is.", examples=["https://manager:9009"]
     )
-    tls: ManagerTls | None = Field(None, description="Who it must be, and who we are.")
-    token_file: ReadableFile | None = Field(
-        None, description="A file with the token by which it knows us.", examples=["front.token"]
-    )
+    tls: ManagerTls | None = Field(None, description="How it is verified, and how we authenticate.")
+    token_file: ReadableFile | None = Field(None, description="A file with our token.", examples=["front.token"])
     timeout: PositiveDuration = Field(
-        timedelta(seconds=4), description="The most that one request to it may take, a second attempt included."
+        timedelta(seconds=4), description="The time limit of one request to it, including a second attempt."
     )
     snapshot: Snapshot = Field(
         Snapshot(),
-        description="How it is kept in memory. It tells of changes itself; `refreshEvery` is the least "
+        description="Its snapshot in memory. It sends changes itself; `refreshEvery` is the shortest "
         "time between two reads while much changes.",
     )
 
 
 class PluginProvider(_Provider, PluginProcess):
-    """A program that cloudgraft starts, keeps alive and stops."""
+    """A program that cloudgraft starts, restarts and stops."""
 
     type: Literal["plugin"] = Field(description="`plugin`.")
-    snapshot: Snapshot = Field(Snapshot(), description="How it is kept in memory.")
+    snapshot: Snapshot = Field(Snapshot(), description="Its snapshot in memory.")
 
 
 def _installed(value: str, info: ValidationInfo) -> str:
@@ -160,7 +158,7 @@ def _snapshot_or_false(value: Any) -> Any:
 
 
 class EntryPointProvider(_Provider):
-    """A provider that a Python package brings along (entry-point group `cloudgraft.providers`), in this process."""
+    """A provider from a Python package (entry-point group `cloudgraft.providers`), in this process."""
 
     type: Annotated[StrictStr, AfterValidator(_installed), Kind("string")] = Field(
         description="Its name, such as `memory`; `cloudgraft drivers` lists what is installed."
@@ -169,7 +167,7 @@ class EntryPointProvider(_Provider):
         default_factory=dict, repr=False, description="Its own options; unknown ones are refused. Never shown in logs."
     )
     snapshot: Annotated[Snapshot | None, BeforeValidator(_snapshot_or_false), Kind("mapping or false")] = Field(
-        Snapshot(), description="How it is kept in memory; false for a provider that answers from memory itself."
+        Snapshot(), description="Its snapshot in memory; false for a provider that answers from memory itself."
     )
 
 

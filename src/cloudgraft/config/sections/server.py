@@ -1,4 +1,4 @@
-"""The `server`, `admin` and `log` sections: who may ask, where, and what is written down."""
+"""Defines the `server`, `admin` and `log` sections: addresses, clients, and what is logged."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class ServerTls(Section):
 
 
 class Server(Section):
-    """Where and how the autoscaler is served."""
+    """The gRPC server for the autoscaler."""
 
     # `listen` comes after the two that decide which addresses are allowed.
     tls: ServerTls | None = Field(None, description="Mutual TLS; without it only this host may call.")
     insecure: StrictBool = Field(
         False,
-        description="Listen on other addresses without TLS. Whoever reaches the port can then delete machines.",
+        description="Listen on other addresses without TLS. Anyone who reaches the port can then delete machines.",
     )
     listen: ListenAddress = Field(
         "127.0.0.1:8086",
@@ -59,19 +59,17 @@ class Server(Section):
     )
     deadline: PositiveDuration = Field(
         timedelta(seconds=4.5),
-        description="The most that one call may take. The autoscaler itself gives up after 5s unless told otherwise.",
+        description="The time limit of one call. The autoscaler itself gives up after 5s by default.",
     )
-    grace: Duration = Field(
-        timedelta(seconds=10), description="How long calls that are under way may go on when the server stops."
-    )
+    grace: Duration = Field(timedelta(seconds=10), description="How long pending calls may take when the server stops.")
     force_options: StrictBool = Field(
         False,
         description="Send a group's options even to autoscaler releases that mishandle them.",
     )
-    limits: ServerLimits = Field(ServerLimits(), description="How much those who connect may take.")
+    limits: ServerLimits = Field(ServerLimits(), description="Limits on connections.")
     transport: Literal["auto", "native", "grpcio"] = Field(
         "auto",
-        description="What carries the autoscaler's calls: `native` is several times faster, `auto` takes it where "
+        description="The transport of the autoscaler's calls: `native` is several times faster, `auto` uses it where "
         "`cloudgraft[native]` is installed, and else `grpcio`.",
     )
 
@@ -93,7 +91,7 @@ class Server(Section):
     @classmethod
     def _check_listen(cls, value: str, info: ValidationInfo) -> str:
         """Law 9: closed by default."""
-        is_open = info.data.get("insecure", True) or info.data.get("tls", True)  # one that is wrong is told itself
+        is_open = info.data.get("insecure", True) or info.data.get("tls", True)  # a wrong one has its own problem
         if not is_open and not is_loopback(value):
             raise refuse(
                 "without TLS only a loopback address is allowed, because whoever reaches this port can create and "
@@ -138,9 +136,9 @@ class Admin(Section):
     @field_validator("listen")
     @classmethod
     def _check_listen(cls, value: str | None, info: ValidationInfo) -> str | None:
-        """Law 9: whoever reaches it can delete machines, so a port is never open to all users of a host."""
+        """Law 9: a client that reaches it can delete machines, so a port is never open to all users of a host."""
         is_socket = value is None or value.startswith("unix:")
-        has_tls = info.data.get("tls", value) is not None  # one that is wrong is told itself
+        has_tls = info.data.get("tls", value) is not None  # a wrong one has its own problem
         if not is_socket and not has_tls:
             raise refuse("needs admin.tls", "add it with the files of `cloudgraft certs init`, or use unix:/path")
         if is_socket and info.data.get("tls") is not None:

@@ -1,4 +1,4 @@
-"""Where a database is, and the `store` section: where the journal is kept, and for how long."""
+"""Defines the address of a database, and the `store` section: where the journal is kept, and for how long."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Postgresql:
     user: str
     password_file: Path | None
     sslmode: SslMode
-    ca: Path | None  # who signs the server's certificate; None: an authority that the system trusts
+    ca: Path | None  # the authority that signs the server's certificate; None: one that the system trusts
 
 
 def _address(value: str) -> str:
@@ -59,9 +59,11 @@ class DatabasePlace(Section):
         None, alias="postgresql", description="A PostgreSQL database, instead of `path`.", examples=["db/cloudgraft"]
     )
     path: NewFile | None = Field(None, validate_default=True, description="A SQLite file.")
-    user: Text | None = Field(None, validate_default=True, description="Whom to log in as. Needed for `postgresql`.")
+    user: Text | None = Field(
+        None, validate_default=True, description="The user to log in as. Needed for `postgresql`."
+    )
     password_file: ReadableFile | None = Field(
-        None, description="A file with nothing but the password; without it, PostgreSQL must know the user otherwise."
+        None, description="A file with only the password; without it, PostgreSQL must accept the user otherwise."
     )
     sslmode: SslMode | None = Field(
         None,
@@ -74,7 +76,7 @@ class DatabasePlace(Section):
     @field_validator("path")
     @classmethod
     def _check_path(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        if info.data.get("address", "") is not None:  # one that is wrong is told itself
+        if info.data.get("address", "") is not None:  # a wrong one has its own problem
             if value is not None:
                 raise refuse("does not go together with postgresql", "remove one of the two")
             return None
@@ -124,15 +126,15 @@ class Store(DatabasePlace):
     )
     lease_duration: PositiveDuration = Field(
         timedelta(seconds=15),
-        description="How long a leader that is not heard of stays the leader: another replica waits that long.",
+        description="How long a silent leader stays the leader: another replica waits that long.",
     )
     max_clock_offset: PositiveDuration = Field(
         timedelta(minutes=1),
-        description="How far a replica's clock may be from the database's. One that is further off lets another lead.",
+        description="How far a replica's clock may differ from the database's. Beyond it, another replica leads.",
     )
     keep_gone: Duration = Field(
         timedelta(days=2),
-        description="How long machines that are gone are remembered; at least a day, by which guards count money.",
+        description="How long machines that are gone are kept; at least a day, because guards count the cost of a day.",
     )
     keep_events: Duration = Field(timedelta(days=14), description="How long events and histories are kept.")
 

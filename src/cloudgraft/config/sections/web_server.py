@@ -1,4 +1,4 @@
-"""What the HTTPS servers' configurations have in common: TLS, where to listen, and who may call as what."""
+"""Defines what all HTTPS servers have in common: TLS, addresses, and callers with their roles."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class WebServerTls(Section):
     client_ca: ReadableFile | None = Field(
         None,
         alias="clientCA",
-        description="The authority that signs the clients' certificates; without it clients are known by tokens.",
+        description="The authority that signs the clients' certificates; without it clients authenticate by token.",
         examples=["certs/ca.crt"],
     )
 
 
 class WebClientEntry(Section):
-    """Somebody who may call. With `certificate` and `tokenFile`, both are asked of it."""
+    """A client. With `certificate` and `tokenFile`, it needs both."""
 
     name: Name = Field(description="For the audit log and messages.", examples=["manager"])
     certificate: Text | None = Field(
@@ -37,13 +37,13 @@ class WebClientEntry(Section):
     )
     token_file: ReadableFile | None = Field(
         None,
-        description="A file with its token, or with several, one a line. It is read again when it changes.",
+        description="A file with its token, or with several, one per line. It is read again when it changes.",
         examples=["manager.token"],
     )
 
 
 def check_web_address(value: str, *, tls: object, section: str, power: str) -> str:
-    """Law 9: closed by default. ``power`` is what whoever reaches the port can do."""
+    """Law 9: closed by default. ``power`` is what a client that reaches the port can do."""
     if value.startswith("unix:"):
         raise refuse("must be host:port", "for example 127.0.0.1:9009")
     if tls is None and not is_loopback(value):
@@ -55,7 +55,7 @@ def check_web_address(value: str, *, tls: object, section: str, power: str) -> s
 
 
 def web_clients(section: dict[str, Any], at: KeyPath) -> list[tuple[KeyPath, dict[str, Any]]]:
-    """The entries of `clients` that can be looked at, each with its place. What is no mapping is told itself."""
+    """The entries of `clients` that are mappings, each with its place. Others have their own problem."""
     entries = section.get("clients")
     return [
         ((*at, "clients", index), entry)
@@ -65,14 +65,14 @@ def web_clients(section: dict[str, Any], at: KeyPath) -> list[tuple[KeyPath, dic
 
 
 def web_client_checks(document: Document, section: dict[str, Any], at: KeyPath, *, example: str) -> Iterator[Problem]:
-    """All problems between those who may call: each must be known, and be told from all the others.
+    """All problems between clients: each must authenticate, and be distinct from all the others.
 
-    As in :mod:`cloudgraft.config.checks`, this looks at the plain values of the file, so that all is told at once.
+    As in :mod:`cloudgraft.config.checks`, this reads the plain values of the file, so that all is reported at once.
     """
     tls, clients = section.get("tls"), web_clients(section, at)
     if isinstance(tls, dict) and not section.get("clients"):
         yield document.problem((*at, "clients"), "is missing: with tls it says who may call", f"for example {example}")
-    if tls is None or isinstance(tls, dict):  # else it is told itself
+    if tls is None or isinstance(tls, dict):  # else it has its own problem
         has_authority = tls is not None and tls.get("clientCA") is not None
         for path, entry in clients:
             yield from _proofs(document, path, entry, at, has_authority=has_authority)
@@ -91,7 +91,7 @@ def _proofs(
 
 
 def _twice(document: Document, clients: list[tuple[KeyPath, dict[str, Any]]]) -> Iterator[Problem]:
-    """No two have one name, or the same proofs: which of them it is would depend on their order."""
+    """Problems of clients with the same name or proofs: which of them is meant would depend on their order."""
     names: set[str] = set()
     proofs: set[tuple[str, str]] = set()
     for path, entry in clients:
