@@ -1,1 +1,1 @@
-"""How machines become nodes of a cluster: what they are told when they boot, and what their nodes are given."""
+"""Turns machines into nodes of a cluster: user data at boot, and labels and taints for their nodes."""

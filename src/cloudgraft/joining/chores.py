@@ -1,4 +1,4 @@
-"""What is to be done about nodes: pure, from machines, nodes, and which belongs to which."""
+"""Decides what to change on nodes. Pure: from machines, nodes, and which node is which machine."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from cloudgraft.kube.objects import Node
 
 __all__ = ["Chore", "ClusterSettings", "RemoveNode", "TendNode", "chores"]
 
-_UNTIL_REMOVED: Final = 60.0  # seconds; a node that is still Ready may be one whose kubelet has not been missed yet
+_UNTIL_REMOVED: Final = 60.0  # seconds; Kubernetes may not yet have noticed that the kubelet of a Ready node is gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
-    """What the configuration wants done in the cluster."""
+    """The configured changes to nodes of the cluster."""
 
     set_provider_id: bool = True
     label_nodes: bool = True
@@ -27,20 +27,20 @@ class ClusterSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chore:
-    """Something to be done about the node of a machine."""
+    """A change to the node of a machine."""
 
     node: Node
     machine: str
 
     @property
     def key(self) -> str:
-        """Unique among the chores of a moment."""
+        """Unique among the chores of one decision."""
         return f"{type(self).__name__} {self.node.uid or self.node.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TendNode(Chore):
-    """Give a node what it lacks: a providerID, unless that is empty, and labels."""
+    """Add what a node lacks: a providerID, unless that is empty, and labels."""
 
     provider_id: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -59,7 +59,7 @@ def chores(
     gone_since: Mapping[str, float],
     now: float,
 ) -> tuple[list[Chore], list[Problem]]:
-    """All there is to do, and what is in the way. ``nodes`` are those of the machines, by the machines' names."""
+    """All changes to make, and problems. ``nodes`` are those of the machines, by the machines' names."""
     found: list[Chore] = []
     problems: list[Problem] = []
     alive = {claim.provider_id for claim in claims if claim.stage is not Stage.GONE and claim.provider_id}
@@ -80,7 +80,7 @@ def chores(
 
 
 def _tend(claim: Claim, node: Node, settings: ClusterSettings) -> TendNode:
-    """A providerID is written only where there is none, a label only where there is none of that key."""
+    """Adds a providerID only where there is none, and a label only where there is none of that key."""
     writes_id = settings.set_provider_id and claim.sets_provider_id and not node.provider_id
     missing = {key: value for key, value in claim.labels.items() if key not in node.labels}
     return TendNode(

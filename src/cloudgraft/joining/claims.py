@@ -1,4 +1,4 @@
-"""What the engine tells of its machines to whoever looks after their nodes, and what it hears back."""
+"""Defines the claims that the engine publishes about its machines' nodes, and the answers to them."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ __all__ = ["Claim", "JoinedNode", "NewMachine", "Stage"]
 
 
 class Stage(enum.Enum):
-    """How far a machine is, as far as its node is concerned."""
+    """A machine's lifecycle stage, as it concerns its node."""
 
-    WANTED = "wanted"  # there or coming: its node is expected, and looked after
-    GOING = "going"  # failed, or being deleted: its node is left alone
+    WANTED = "wanted"  # present or coming: its node is expected and maintained
+    GOING = "going"  # failed, or being deleted: its node is not changed
     GONE = "gone"  # its cloud does not have it any more: its node is removed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A machine of ours, and how its node can be known. What is not known is empty."""
+    """A machine of ours, and how its node can be recognized. Unknown fields are empty."""
 
     name: str
     cloud: str
     group: str
     stage: Stage
-    provider_id: str = ""  # what its node carries, or is to carry
+    provider_id: str = ""  # of its node, now or later
     machine_id: str = ""  # the cloud's own id; some clouds show it to the machine as its serial number or uuid
     addresses: tuple[str, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)  # what its group promises of its nodes
+    labels: Mapping[str, str] = field(default_factory=dict)  # from the template of its group
     is_observed: bool = False  # observeOnly: its node is matched, and never written to or removed
-    sets_provider_id: bool = False  # whether it falls to us to write the providerID on its node
-    # Seconds since the epoch: names, ids and addresses are given away again, so that its time is part of what it is.
+    sets_provider_id: bool = False  # whether cloudgraft sets the providerID of its node
+    # Seconds since the epoch: names, ids and addresses are reused, so its time is part of its identity.
     ordered_at: float = 0.0
     gone_at: float | None = None
 

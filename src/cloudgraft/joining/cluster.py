@@ -1,4 +1,4 @@
-"""The nodes of the cluster, and which machine each of them is: what the engine asks, answered from memory."""
+"""Answers from memory which nodes the cluster has, and which machine each of them is."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["Cluster"]
 
 _LOG = logging.getLogger("cloudgraft.joining")
-_STALE_AFTER: Final = 90.0  # seconds; the API is heard at least once a minute, and a dead one is noticed in 75 s
-_SETTLES: Final = 10.0  # seconds in which a node that has just joined may come right by itself
-_QUICK: Final = 0.005  # seconds; what takes longer to match is given a rest,
+_STALE_AFTER: Final = 90.0  # seconds; the API sends something at least once a minute, and a dead one is noticed in 75 s
+_SETTLES: Final = 10.0  # seconds in which problems of a node that has just joined may resolve by themselves
+_QUICK: Final = 0.005  # seconds; after a match that took longer, the next one waits
 _REST: Final = 20  # times as long as it took
 _AFTER_A_BUG: Final = 5.0  # seconds
 _WHAT: Final[dict[type[Chore], str]] = {
@@ -33,9 +33,9 @@ _WHAT: Final[dict[type[Chore], str]] = {
 
 
 class Cluster:
-    """Watches the nodes, says which is whose, and has them looked after. Nothing here waits for the Kubernetes API.
+    """Watches the nodes, matches them to machines, and has them maintained. Nothing here waits for the Kubernetes API.
 
-    While the API is away, nothing is done; afterwards everything is caught up with.
+    While the API is unavailable, nothing is done; afterwards all missed changes are made.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Cluster:
         self._may_act: Callable[[], bool] = lambda: True
         self._keeper = Keeper(client, self._decide, may_act=self._is_leading)
         self._claims: dict[str, tuple[Claim, ...]] = {}  # by cloud
-        self._since: dict[str, float] = {}  # when each machine was first told of, by name
+        self._since: dict[str, float] = {}  # when each machine was first claimed, by name
         self._gone_since: dict[str, float] = {}
         self._matches: Matches | None = None
         self._has_changed = False  # something since they were found
@@ -66,7 +66,7 @@ class Cluster:
         self._listeners: list[Callable[[], None]] = []
 
     async def run(self) -> None:
-        """Watches and works until cancelled. Not even a bug ends it: then it is told, and begun anew."""
+        """Watches and works until cancelled. A bug does not end it: it is logged, and the watch restarts."""
         while True:
             try:
                 async with asyncio.TaskGroup() as tasks:
@@ -78,13 +78,13 @@ class Cluster:
 
     @property
     def is_known(self) -> bool:
-        """Whether what is answered is fresh enough to act on; False while the Kubernetes API is away."""
+        """Whether the answers are fresh enough to act on; False while the Kubernetes API is unavailable."""
         return self._nodes.is_synced and self._nodes.heard_within(self._stale_after)
 
     def claim(self, cloud: str, claims: Sequence[Claim], may_act: Callable[[], bool] | None = None) -> None:
-        """All machines of a cloud, in place of what was told of it before.
+        """Sets the claims of all machines of a cloud; replaces earlier ones.
 
-        ``may_act`` is asked before anything is done about any node: False as soon as another process leads.
+        ``may_act`` is called before any change to a node: False as soon as another process leads.
         """
         self._may_act = may_act or self._may_act
         if self._claims.get(cloud, ()) == tuple(claims):
@@ -114,7 +114,7 @@ class Cluster:
         return node is not None and node.ready
 
     def rivals(self, claims: Sequence[Claim]) -> Rivals:
-        """Which of several machines for one intent have joined."""
+        """Finds out which of several machines for one intent have joined."""
         return rivals(claims, self._nodes.objects.values(), self._settings.match_by)
 
     def listen(self, on_change: Callable[[], None]) -> None:
@@ -122,7 +122,7 @@ class Cluster:
         self._listeners.append(on_change)
 
     def problems(self) -> tuple[Problem, ...]:
-        """What keeps nodes from being known or looked after, at present."""
+        """Current problems that keep nodes from being matched or maintained."""
         refused = [
             Problem(kind=ProblemKind.REFUSED, node="", message=f"{_WHAT[kind]}: {error}")
             for kind, error in self._keeper.troubles.items()
@@ -140,9 +140,9 @@ class Cluster:
         return None if key is None else self._nodes.objects.get(key)
 
     def _match(self, *, is_exact: bool = False) -> Matches:
-        """Whose nodes they are, anew when something has changed; in a large cluster not all the time.
+        """Matches nodes to machines, again when something has changed; in a large cluster less often.
 
-        To whoever only looks, an answer that is a little old does no harm: the Kubernetes API is always a little late.
+        For readers, a slightly old answer does no harm: the Kubernetes API is always a little late.
         """
         now = time.monotonic()
         is_soon = not is_exact and self._took > _QUICK and now < self._matched_at + self._took * _REST
@@ -168,11 +168,11 @@ class Cluster:
         found, self._in_the_way = chores(
             everyone, nodes, self._settings, gone_since=self._gone_since, now=self._clock()
         )
-        self._tell((*self._match().problems, *self._in_the_way))
+        self._report((*self._match().problems, *self._in_the_way))
         return found
 
-    def _tell(self, problems: Sequence[Problem]) -> None:
-        """Each once, when it has lasted a while."""
+    def _report(self, problems: Sequence[Problem]) -> None:
+        """Logs each problem once, when it has lasted a while."""
         now = self._clock()
         self._first_seen = {problem: self._first_seen.get(problem, now) for problem in problems}
         self._told &= self._first_seen.keys()

@@ -1,4 +1,4 @@
-"""Carries out what is to be done about nodes, in the background, again and again until it is done."""
+"""Carries out the changes to nodes in the background, and retries until they are done."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ __all__ = ["Keeper"]
 
 _LOG = logging.getLogger("cloudgraft.joining")
 _AT_ONCE: Final = 8  # calls at a time
-_PER_ROUND: Final = 200  # chores: then it is looked again
-_BREATH: Final = 0.05  # seconds before a round: news seldom come alone; longer where it takes long to decide,
+_PER_ROUND: Final = 200  # chores; then it decides again
+_BREATH: Final = 0.05  # seconds before a round, because changes seldom come alone; longer where deciding takes long,
 _SHARE: Final = 20  # so that deciding has no more than this part of the time
-_REST: Final = 1.0  # seconds; then attempts may be due, and machines long enough gone
+_REST: Final = 1.0  # seconds; then retries may be due, and machines may have been gone long enough
 # After these the next call would fail in the same way: better to wait for the next round.
 _HOPELESS: Final = (UnavailableError, DeadlineError, RateLimitedError, AuthenticationError)
 
 
 class Keeper:
-    """Does chores. Each is harmless when it is done twice or too late, and touches only the very node it names."""
+    """Makes changes to nodes. Each is harmless when made twice or too late, and touches only the node it names."""
 
     def __init__(
         self, client: KubeClient, decide: Callable[[], Sequence[Chore]], *, may_act: Callable[[], bool]
     ) -> None:
-        """``decide`` says what is to be done now; nothing, while that cannot be known. ``may_act``: whether by us."""
+        """``decide`` returns the changes to make now; none while that is unknown. ``may_act``: whether we may."""
         self._client = client
         self._may_act = may_act
         self._decide = decide
         self._attempts = Attempts()
         self._news = asyncio.Event()
         self._told: set[tuple[type[Chore], type[CloudgraftError]]] = set()
-        self.troubles: dict[type[Chore], CloudgraftError] = {}  # what is failing at present, by kind
+        self.troubles: dict[type[Chore], CloudgraftError] = {}  # current failures, by kind
 
     def wake(self) -> None:
-        """There may be something to do."""
+        """Starts a round: there may be something to do."""
         self._news.set()
 
     async def run(self) -> None:
@@ -92,7 +92,7 @@ class Keeper:
             try:
                 await self._do(chore)
             except CloudgraftError as error:
-                self._tell(chore, error, failures=self._attempts.failed(key, time.monotonic()))
+                self._report(chore, error, failures=self._attempts.failed(key, time.monotonic()))
                 if isinstance(error, _HOPELESS):
                     work.clear()
             else:
@@ -107,7 +107,7 @@ class Keeper:
                 await self._client.delete(NODES, node.name, uid=node.uid)
             _LOG.info("removed node %s: its machine %s is gone", node.name, chore.machine)
         elif isinstance(chore, TendNode):
-            # uid and version: not if it is another node by now, nor if anybody has changed it since we looked.
+            # With uid and version: not if it is another node by now, nor if it was changed since we read it.
             patch: dict[str, object] = {"metadata": {"uid": node.uid, "resourceVersion": node.version}}
             if chore.labels:
                 patch["metadata"] = {"uid": node.uid, "resourceVersion": node.version, "labels": dict(chore.labels)}
@@ -116,11 +116,11 @@ class Keeper:
             await self._client.patch(NODES, node.name, patch, style=PatchStyle.MERGE)
             _LOG.info("node %s is machine %s: %s", node.name, chore.machine, _given(chore))
 
-    def _tell(self, chore: Chore, error: CloudgraftError, *, failures: int) -> None:
-        """One warning per kind of trouble, not one per node, and none for a first failure.
+    def _report(self, chore: Chore, error: CloudgraftError, *, failures: int) -> None:
+        """Logs one warning per kind of failure, not one per node, and none for a first failure.
 
-        That is often no trouble at all: somebody was faster, or we were, and have not seen it yet. A node that has just
-        joined is changed by many, one after another. But what is not allowed does not become so by trying.
+        A first failure is often harmless: another client was faster, or we were and have not seen it yet. A node that
+        has just joined is changed by many clients, one after another. But a forbidden call stays forbidden on a retry.
         """
         entry = (type(chore), type(error))
         tolerated = 4 if isinstance(error, ConflictError) else 1

@@ -1,4 +1,4 @@
-"""Matches nodes to machines, also where several machines were made for one intent. Pure, never by guess."""
+"""Matches nodes to machines, also where several machines exist for one intent. Pure, and never a guess."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SKEW: Final = 60.0  # seconds by which the clocks of the cluster and of this ho
 
 
 class Way(enum.Enum):
-    """How a node without a providerID is known. The value is what the configuration calls it."""
+    """How a node without a providerID is matched. The value is its name in the configuration."""
 
     NAME = "name"
     ADDRESS = "address"
@@ -30,7 +30,7 @@ class Way(enum.Enum):
 
 
 class ProblemKind(enum.Enum):
-    """What kind of problem it is."""
+    """The kind of a problem."""
 
     TWO_NODES = "two_nodes"
     TWO_MACHINES = "two_machines"
@@ -43,7 +43,7 @@ class ProblemKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Why something is not done about a node, in words for a person.
+    """The reason why a node is not changed, for people.
 
     ``machine`` is empty when it could be any, and ``node`` when it is all of them.
     """
@@ -71,8 +71,8 @@ def matched(
 ) -> Matches:
     """Finds the node of each machine.
 
-    ``since`` tells, by name, for how long a machine has been waited for (seconds since the epoch): a node that came
-    later, fits nobody and has no providerID may be that machine under a wrong name, which is told.
+    ``since`` has, by name, the time since when a machine has been expected (seconds since the epoch). A node that came
+    later, matches no machine and has no providerID may be that machine under a wrong name; that is reported.
     """
     return _Matching(claims, ways, since or {}).run(sorted(nodes, key=lambda node: node.key))
 
@@ -102,10 +102,10 @@ class _Matching:
             if chosen is not None:
                 (exact if node.provider_id else guesses)[chosen.name].append(node)
             elif not claims and not self._doubt(node) and node.provider_id:
-                self._tell_other_id(node)
+                self._report_other_id(node)
         self._settle(exact)
         self._settle(guesses)
-        self._tell_strangers(nodes)
+        self._report_unknown_nodes(nodes)
         disputed = self._disputed - self._nodes.keys()
         return Matches(nodes=self._nodes, disputed=disputed, problems=tuple(self._problems))
 
@@ -113,10 +113,10 @@ class _Matching:
         return _those_that_are(self._by_provider_id.get(node.provider_id, ()), node)
 
     def _doubt(self, node: Node) -> bool:
-        """Whether a node is too old for the one machine that it fits. Perhaps it is the clocks that do not agree.
+        """Whether a node is too old for the one machine that it fits. Perhaps the clocks differ.
 
-        It is not taken for that machine's, but nobody can say either that the machine has not joined. Addresses and
-        machine ids are left out: those of a dead node may well be another's by now.
+        It does not count as that machine's node, but it is not certain either that the machine has not joined.
+        Addresses and machine ids are left out: those of a dead node may be another machine's by now.
         """
         names = keys_of_node(node, Way.NAME) if Way.NAME in self._ways else set()
         alike = [claim for name in names for claim in self._index(Way.NAME).get(name, ())]
@@ -126,7 +126,7 @@ class _Matching:
         return bool(found)
 
     def _alike(self, node: Node, ways: Collection[Way]) -> list[Claim]:
-        """Who could be behind a node, by all ways together: what two ways tell differently is not certain."""
+        """Machines that may have this node, by all ways together: a match on which two ways differ is not certain."""
         found = {
             claim.name: claim
             for way in ways
@@ -148,7 +148,7 @@ class _Matching:
             self._disputed.update(claim.name for claim in claims)
             names = " and ".join(claim.name for claim in claims[:3])
             by = f"providerID {node.provider_id}" if node.provider_id else "name, address or machine id"
-            self._tell(
+            self._report(
                 ProblemKind.TWO_MACHINES,
                 node,
                 f"node {node.name} fits more than one machine by its {by}: {names}; it is left alone. Let no two "
@@ -157,7 +157,7 @@ class _Matching:
         return claims[0] if len(claims) == 1 else None
 
     def _settle(self, found: Mapping[str, Sequence[Node]]) -> None:
-        """Takes what is certain. A machine that has its node by its providerID gets no second one by another way."""
+        """Keeps the certain matches. A machine with a node by its providerID gets no second one by another way."""
         for machine, nodes in found.items():
             rivals = [node.name for node in nodes]
             if machine in self._nodes:
@@ -167,7 +167,7 @@ class _Matching:
                 continue
             self._disputed.add(machine)
             for node in nodes:
-                self._tell(
+                self._report(
                     ProblemKind.TWO_NODES,
                     node,
                     f"machine {machine} fits more than one node: {', '.join(rivals[:3])}; "
@@ -175,10 +175,10 @@ class _Matching:
                     machine,
                 )
 
-    def _tell_other_id(self, node: Node) -> None:
+    def _report_other_id(self, node: Node) -> None:
         for claim in self._alike(node, self._ways):
             if claim.stage is Stage.WANTED and claim.provider_id:
-                self._tell(
+                self._report(
                     ProblemKind.OTHER_PROVIDER_ID,
                     node,
                     f"node {node.name} looks like machine {claim.name}, but carries the providerID {node.provider_id} "
@@ -187,8 +187,8 @@ class _Matching:
                     claim.name,
                 )
 
-    def _tell_strangers(self, nodes: Sequence[Node]) -> None:
-        """Nodes that nobody asked for, while machines are waited for."""
+    def _report_unknown_nodes(self, nodes: Sequence[Node]) -> None:
+        """Reports nodes that match no machine, while machines are expected."""
         taken = set(self._nodes.values())
         waiting = [
             claim for claim in self._claims.values() if claim.stage is Stage.WANTED and claim.name not in self._nodes
@@ -200,10 +200,10 @@ class _Matching:
                 continue
             known = [claim for claim in self._alike(node, others) if claim.name not in self._nodes]
             if len(known) == 1 and known[0].stage is Stage.WANTED:
-                self._tell_named_otherwise(node, known[0])
+                self._report_other_way(node, known[0])
             elif node.created_at + _SKEW >= soonest:
                 names = ", ".join(claim.name for claim in waiting[:3])
-                self._tell(
+                self._report(
                     ProblemKind.STRANGER,
                     node,
                     f"node {node.name} has joined under a name that nobody asked for, and has no providerID, while "
@@ -211,10 +211,10 @@ class _Matching:
                     "machine's name as its node name, or add address or machineID to kubernetes.matchBy",
                 )
 
-    def _tell_named_otherwise(self, node: Node, claim: Claim) -> None:
+    def _report_other_way(self, node: Node, claim: Claim) -> None:
         others = [way for way in Way if way not in self._ways]
         way = next(way for way in others if keys_of_node(node, way) & keys_of_claim(claim, way))
-        self._tell(
+        self._report(
             ProblemKind.NAMED_OTHERWISE,
             node,
             f"node {node.name} has the {way.value} of machine {claim.name}, but kubernetes.matchBy does not go by it. "
@@ -222,12 +222,12 @@ class _Matching:
             claim.name,
         )
 
-    def _tell(self, kind: ProblemKind, node: Node, message: str, machine: str = "") -> None:
+    def _report(self, kind: ProblemKind, node: Node, message: str, machine: str = "") -> None:
         self._problems.append(Problem(kind=kind, node=node.name, machine=machine, message=message))
 
 
 def _those_that_are(claims: Iterable[Claim], node: Node) -> list[Claim]:
-    """Without machines that are gone, if there are others; of several that are gone, any will do."""
+    """Leaves out machines that are gone, if there are others; of several that are gone, any will do."""
     found = [claim for claim in claims if _is_of_its_time(claim, node)]
     if len(found) < 2:
         return found
@@ -242,17 +242,17 @@ def _is_of_its_time(claim: Claim, node: Node) -> bool:
 
 
 def keys_of_claim(claim: Claim, way: Way) -> set[str]:
-    """What a machine is known by."""
+    """The keys by which a machine is matched."""
     if way is Way.NAME:
         return {claim.name}
     if way is Way.MACHINE_ID:
         return {_uuid(claim.machine_id)} - {""}
-    # The address of a machine that is gone may be somebody else's by now, whose node must not be removed.
+    # The address of a machine that is gone may be another machine's by now, whose node must not be removed.
     return set() if claim.stage is Stage.GONE else {_address(address) for address in claim.addresses if address}
 
 
 def keys_of_node(node: Node, way: Way) -> set[str]:
-    """What a node tells of its machine."""
+    """The keys of a node's machine."""
     if way is Way.NAME:
         return {node.name, node.labels.get(_HOSTNAME, node.name)}
     if way is Way.MACHINE_ID:
@@ -262,7 +262,7 @@ def keys_of_node(node: Node, way: Way) -> set[str]:
 
 @lru_cache(maxsize=1 << 15)
 def _address(text: str) -> str:
-    """In one of the many forms in which an IPv6 address can be written."""
+    """Normalizes an address: IPv6 addresses can be written in many forms."""
     try:
         return str(ipaddress.ip_address(text))
     except ValueError:
@@ -270,12 +270,13 @@ def _address(text: str) -> str:
 
 
 def _uuid(text: str) -> str:
-    """/etc/machine-id has no dashes, and firmware does not agree on upper and lower case."""
+    """Normalizes a UUID: /etc/machine-id has no dashes, and firmware differs in upper and lower case."""
     plain = text.lower().replace("-", "")
     return plain if len(plain) == 32 and plain.isalnum() else text.lower()
 
 
-# -- Which of several machines for one intent have joined the cluster. Pure, and never by guess ------------------------
+# -- several machines for one intent -----------------------------------------------------------------------------------
+# Pure, and never a guess.
 # All of them have the same name, and only one of their providerIDs is claimed. So they are compared with every node
 # there is, before one of them is deleted.
 
@@ -285,11 +286,11 @@ _CLOCKS_DIFFER: Final = 3600.0  # seconds between the clocks of a cloud and of t
 
 @dataclass(frozen=True, slots=True)
 class Rivals:
-    """What the nodes tell of such machines, by the ids that their cloud gave them."""
+    """Which of such machines have nodes, by the ids that their cloud gave them."""
 
     joined: AbstractSet[str] = frozenset()  # have a node, ready or not
     ready: AbstractSet[str] = frozenset()  # have one that is ready
-    unclear: AbstractSet[str] = frozenset()  # may have a node that may as well be another's of them
+    unclear: AbstractSet[str] = frozenset()  # may have a node that may also be another one's
 
     @property
     def any(self) -> AbstractSet[str]:
@@ -314,30 +315,30 @@ def rivals(claims: Sequence[Claim], nodes: Iterable[Node], ways: Collection[Way]
 
 
 def _fitting(claims: Sequence[Claim], node: Node, ways: Collection[Way]) -> Sequence[Claim]:
-    """By the providerID where both have one; else by the name, which nobody but these machines ever had.
+    """Matches by the providerID where both have one; else by the name, which only these machines ever had.
 
-    Nodes may have names of their own, so also by what else the configuration goes by: such a node of a double is in no
-    claim, and nothing else would tell that it has joined.
+    Nodes may have other names, so the other configured ways count too: such a node of a duplicate is in no claim, and
+    nothing else would show that it has joined.
     """
     exact = [claim for claim in claims if claim.provider_id and claim.provider_id == node.provider_id]
     if exact:
         return exact
     open_to = [claim for claim in claims if not (claim.provider_id and node.provider_id)]
     names = keys_of_node(node, Way.NAME)
-    return [claim for claim in open_to if claim.name in names] or [c for c in open_to if _is_told(c, node, ways)]
+    return [claim for claim in open_to if claim.name in names] or [c for c in open_to if _is_confirmed(c, node, ways)]
 
 
 def _narrowed(claims: Sequence[Claim], node: Node, ways: Collection[Way]) -> Sequence[Claim]:
-    """Of several that fit: not those that were made after the node came, and rather those that another way tells.
+    """Of several that fit: not those that were made after the node came, and rather those that another way confirms.
 
-    Where all of them seem to have come later, it is the clocks that tell nothing.
+    Where all of them seem to have come later, the clocks prove nothing.
     """
     if len(claims) < 2:
         return claims
     early = [claim for claim in claims if claim.ordered_at <= node.created_at + _CLOCKS_DIFFER] or claims
-    return [claim for claim in early if _is_told(claim, node, ways)] or early
+    return [claim for claim in early if _is_confirmed(claim, node, ways)] or early
 
 
-def _is_told(claim: Claim, node: Node, ways: Collection[Way]) -> bool:
+def _is_confirmed(claim: Claim, node: Node, ways: Collection[Way]) -> bool:
     """Whether a node is a machine's by another way than its name."""
     return any(keys_of_node(node, way) & keys_of_claim(claim, way) for way in ways if way is not Way.NAME)

@@ -1,4 +1,4 @@
-"""How the machines of a group join, as values. Light to import: whoever reads a configuration needs no Jinja2."""
+"""Describes how the machines of a group join, as values. Importing it does not load Jinja2."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class JoinPlan:
     """How the machines of a group join."""
 
     template: str = field(repr=False)  # its text
-    file: str  # what its mistakes are told of
+    file: str  # the file name in its errors
     server: str = ""
     ca_cert: str = field(default="", repr=False)  # PEM; empty: as the kubeconfig has it
     values: Mapping[str, Any] = field(default_factory=dict, repr=False)

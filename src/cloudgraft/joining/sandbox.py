@@ -1,4 +1,4 @@
-"""Runs templates of user data: sandboxed, strict, bounded in time and size, with filters that quote and convert."""
+"""Renders user-data templates: sandboxed, strict, limited in time and size, with filters that quote and convert."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ __all__ = ["FILTERS", "LONGEST", "MOST_STEPS", "Sandbox", "steps_counted"]
 
 
 # -- filters -----------------------------------------------------------------------------------------------------------
-# What templates of user data can do to values: quote them for where they are put, and bring them into forms.
+# Filters of user-data templates quote values for their place, and convert them.
 #
-# Every filter takes whatever it is given without growing it beyond a bound.
+# Every filter accepts any value, and its result is limited in size.
 
 
 LONGEST: Final = 1 << 20  # characters of any text in a template, and of its outcome
@@ -51,13 +51,13 @@ _KUBELETS_OWN: Final = frozenset(
 )
 _KUBELETS_DOMAINS: Final = ("kubelet.kubernetes.io", "node.kubernetes.io")
 _KUBERNETES: Final = ("kubernetes.io", "k8s.io")
-# What YAML takes as it is between double quotes; U+2028 and U+2029 are ends of lines there.
+# Characters that YAML accepts unescaped between double quotes; U+2028 and U+2029 are line ends there.
 _NOT_PLAIN: Final = re.compile("[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 _BOOTSTRAP: Final = re.compile("[a-z0-9]{6}[.][a-z0-9]{16}")
 
 
 def _yaml(value: Any) -> str:
-    """A value on one line of YAML, quoted so that whatever is in it stays in it."""
+    """A value on one line of YAML, quoted so that no content can break out of it."""
     if isinstance(value, str):
         text = json.dumps(value, ensure_ascii=False)
         return _bounded(_NOT_PLAIN.sub(lambda found: f"\\U{ord(found[0]):08x}", text))
@@ -80,7 +80,7 @@ def _shell(value: Any) -> str:
 
 
 def _indent(value: Any, width: int = 2) -> str:
-    """All lines but the first, further in."""
+    """Indents all lines but the first."""
     if not 0 <= width <= 100:
         raise InvalidArgumentError("indent takes 0 to 100")
     text = _text(value)
@@ -125,12 +125,12 @@ def _is_within(domain: str, others: Iterable[str]) -> bool:
 
 
 def _label_args(labels: Mapping[str, str]) -> list[str]:
-    """As kubelets take them: ``key=value``."""
+    """Labels as kubelet arguments: ``key=value``."""
     return [f"{key}={value}" for key, value in labels.items()]
 
 
 def _taint_args(taints: Iterable[Mapping[str, str]]) -> list[str]:
-    """As kubelets take them: ``key=value:effect``."""
+    """Taints as kubelet arguments: ``key=value:effect``."""
     return [f"{taint['key']}={taint['value']}:{taint['effect']}" for taint in taints]
 
 
@@ -142,7 +142,7 @@ def _endpoint(url: str) -> str:
 
 
 def _with_ca_hash(token: str, authority: str) -> str:
-    """A bootstrap token as k3s and RKE2 take it, so that a machine can check whom it talks to. Others as they are."""
+    """A bootstrap token in the form of k3s and RKE2, so that a machine can verify the server. Others are unchanged."""
     return f"K10{bundle_hash(authority)}::{token}" if _BOOTSTRAP.fullmatch(token) and authority else token
 
 
@@ -201,7 +201,7 @@ _steps: ContextVar[list[int]] = ContextVar("_steps")
 
 @contextmanager
 def steps_counted() -> Iterator[None]:
-    """Within it, templates may run for a bounded number of steps."""
+    """Limits the number of steps that templates may run."""
     mark = _steps.set([MOST_STEPS])
     try:
         yield
@@ -223,7 +223,7 @@ def _counted(values: Iterable[Any]) -> Iterator[Any]:
 
 
 class _Bounded(NodeTransformer):
-    """Puts the counting into loops, and the limit into ``~``."""
+    """Adds step counting to loops, and the size limit to ``~``."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 - Jinja's way of naming them
         self.generic_visit(node)
@@ -237,7 +237,7 @@ class _Bounded(NodeTransformer):
 
 
 class Sandbox(SandboxedEnvironment):
-    """Jinja, without everything that reads files, runs on, or grows."""
+    """Jinja without everything that reads files, runs without end, or grows without limit."""
 
     intercepted_binops = frozenset({"*", "**", "%", "+"})
 
@@ -245,7 +245,7 @@ class Sandbox(SandboxedEnvironment):
         super().__init__(
             undefined=undefined,
             autoescape=False,
-            optimized=False,  # else a part would be computed before anybody counts
+            optimized=False,  # else a part would be computed before steps are counted
             finalize=_shown,
             keep_trailing_newline=True,
             trim_blocks=True,
@@ -293,13 +293,13 @@ class Sandbox(SandboxedEnvironment):
         return super().is_safe_attribute(obj, attr, value)
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Counts it, then calls."""
+        """Counts the step, then calls."""
         _step()
         return super().call(context, obj, *args, **kwargs)
 
 
 def _wanting(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter of ours that is given what is not there says so as Jinja does."""
+    """Makes a filter of ours fail on an undefined value as Jinja does."""
 
     def wanting(*args: Any, **kwargs: Any) -> Any:
         _step()
@@ -310,7 +310,7 @@ def _wanting(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _shown(value: Any) -> Any:
-    """What ``{{ … }}`` puts into the text. What would appear in Python's words is a slip."""
+    """The text of ``{{ … }}``. A value that would appear in Python's notation is an error."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str | int | float | Undefined):

@@ -1,4 +1,4 @@
-"""A template of user data: everything that is wrong with it is told at start, with file and line."""
+"""Checks a user-data template at start, and reports everything that is wrong with file and line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cloudgraft.sdk.nearest import nearest
 
 __all__ = ["VARIABLES", "Mistake", "TemplateError", "UserDataTemplate"]
 
-# What a template may use, and what to write when that is not known. Those without advice are always known.
+# The variables of a template, and what to write when one is unknown. Those without advice are always known.
 VARIABLES: Final[Mapping[str, str]] = {
     "name": "",
     "group": "",
@@ -88,7 +88,7 @@ class UserDataTemplate:
         return self._run(self._template, variables)
 
     def mistakes(self, *examples: Mapping[str, Any]) -> Sequence[Mistake]:
-        """What goes wrong with these values: everything that is missing, and the first thing that fails."""
+        """Mistakes with these values: everything that is missing, and the first error."""
         lacking: list[tuple[str, int]] = []
         names = {id(variables[name]): name for variables in examples for name in _GIVEN if name in variables}
 
@@ -148,11 +148,11 @@ def _within_limit(length: int) -> int:
 
 
 class _Noted(Undefined):
-    """Something that is not there: noted, and then taken for nothing, so that the rest can be looked at too."""
+    """An undefined value: it is recorded and counts as empty, so that the rest is checked too."""
 
     noted: list[tuple[str, int]]
     file: str
-    given: Mapping[int, str]  # what the configuration gives, by the identity of the mapping
+    given: Mapping[int, str]  # mappings from the configuration, by identity
 
     def _note(self) -> Self:
         name = str(self._undefined_name)
@@ -205,7 +205,7 @@ def _line_of(frame: FrameType | None, file: str) -> int:
 
 
 def _unknown_words(tree: nodes.Template, file: str) -> Iterator[Mistake]:
-    """Filters and tests that do not exist, and what would read other files."""
+    """Unknown filters and tests, and statements that would read other files."""
     environment = Sandbox()
     for node in tree.find_all((nodes.Filter, nodes.Test)):
         kind, known = ("filter", environment.filters) if isinstance(node, nodes.Filter) else ("test", environment.tests)

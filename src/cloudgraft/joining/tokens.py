@@ -1,8 +1,8 @@
-"""Bootstrap tokens: the short-lived credentials with which one machine joins the cluster.
+"""Makes and deletes bootstrap tokens: the short-lived credentials with which one machine joins the cluster.
 
-A token is a Secret in the namespace ``kube-system``. To make and to delete it is all that is needed here: reading the
-secrets of that namespace would be far too much. So its id is derived from the machine's name, to be found again after a
-restart, and its secret, which nobody can read back, is kept in memory only.
+A token is a Secret in the namespace ``kube-system``. The right to create and delete it is enough: the right to read the
+secrets of that namespace would be far too much. So the token's id is derived from the machine's name, to find it after
+a restart. Its secret cannot be read back and is kept in memory only.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class _Minted:
     ttl: float
 
     def is_good_at(self, now: float) -> bool:
-        """Whether a machine that gets it now has the time to use it."""
+        """Whether it is valid long enough for a machine that gets it now."""
         return now < self.made_at + self.ttl * 0.75
 
 
 class Tokens:
-    """Mints a token per machine, and takes it back. Ask for one name from one task at a time."""
+    """Mints a token per machine, and revokes it. Use one task at a time for one name."""
 
     def __init__(self, client: KubeClient, *, cluster: str, clock: Callable[[], float] = time.time) -> None:
         self._client = client
@@ -70,11 +70,11 @@ class Tokens:
         self._left: dict[str, int] = {}  # the counter of the first that could not be deleted, where nothing was known
 
     def has_minted(self, name: str) -> bool:
-        """Whether this process has made one for the machine that may still be good."""
+        """Whether this process has made one for the machine that may still be valid."""
         return name in self._minted
 
     async def mint(self, name: str, *, ttl: timedelta, groups: Sequence[str]) -> Token:
-        """The token of a machine: the same for a second try, while it is good. Raises CloudgraftError."""
+        """The token of a machine: the same for a retry, while it is valid. Raises CloudgraftError."""
         self._forget_expired()
         known = self._minted.get(name)
         if known is not None and known.is_good_at(self._clock()):
@@ -86,7 +86,7 @@ class Tokens:
             try:
                 manifest = self._manifest(name, token, ttl, groups)
                 await self._client.create(SECRETS, manifest, namespace=TOKEN_NAMESPACE)
-            except AlreadyExistsError:  # of an earlier life of ours, with a secret that nobody knows any more
+            except AlreadyExistsError:  # made before a restart, with a secret that is lost
                 unhide(token.secret)
                 continue
             except BaseException:
@@ -100,7 +100,7 @@ class Tokens:
         )
 
     async def settle(self, name: str) -> None:
-        """Deletes the tokens of a machine; what is gone already is fine. Raises CloudgraftError, to be tried again.
+        """Deletes the tokens of a machine; missing ones are fine. Raises CloudgraftError; then retry.
 
         After a restart nothing is known but the name: then ids are tried until one is not there.
         """
@@ -162,7 +162,7 @@ class Tokens:
             unhide(known.token.secret)
 
     def _forget_expired(self) -> None:
-        """What has expired, the cluster itself deletes."""
+        """Forgets expired tokens; the cluster itself deletes them."""
         now = self._clock()
         for name in [name for name, minted in self._minted.items() if now > minted.made_at + minted.ttl]:
             self._drop(name)
@@ -172,7 +172,8 @@ def _random(length: int) -> str:
     return "".join(secrets.choice(_ALPHABET) for _ in range(length))
 
 
-# -- The hashes by which a joining machine knows the cluster's authority, as the tools want them -----------------------
+# -- hashes of the cluster's authority ---------------------------------------------------------------------------------
+# A joining machine verifies the cluster with them. Each tool wants its own form.
 
 
 def public_key_hashes(pem: str) -> list[str]:
@@ -191,7 +192,7 @@ def public_key_hashes(pem: str) -> list[str]:
 def bundle_hash(pem: str) -> str:
     """The hash in a k3s or RKE2 token: of the file as it is, or, in a chain, of the root. Raises InvalidArgumentError.
 
-    So every byte of the file counts: it must be the one that the server itself has.
+    So every byte of the file counts: it must be the same file that the server itself has.
     """
     from cryptography.hazmat.primitives.serialization import Encoding  # noqa: PLC0415 - slow to import
 

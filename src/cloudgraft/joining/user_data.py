@@ -1,4 +1,4 @@
-"""What machines are told when they boot, so that they join the cluster: a template, and credentials of their own."""
+"""Makes the user data with which machines join the cluster: a template, and credentials for each machine."""
 
 from __future__ import annotations
 
@@ -44,28 +44,28 @@ class UserDataMaker:
             raise TemplateError(mistakes)
 
     async def make(self, machine: NewMachine) -> str:
-        """The user data of a machine, with credentials of its own. The same text for a second try of the same name.
+        """The user data of a machine, with its own credentials. The same text for a retry of the same name.
 
-        Raises CloudgraftError before anything was asked of the cloud; its class decides whether it is tried again.
+        Raises CloudgraftError before any call to the cloud; its class decides whether it is retried.
         """
         plan = self._plans.get(machine.group)
         if plan is None:
             return ""
         template = self._template(plan)
-        # Once with an example of a token, which is as long as any: what is too large needs no real one.
+        # First with an example of a token, which is as long as any: user data that is too large needs no real one.
         self._check_size(machine, template.render(self._variables(machine, plan, _EXAMPLE)))
         token = await self._mint(machine.name, plan) if self._mints(plan) else None
         return template.render(self._variables(machine, plan, token))
 
     async def settle(self, name: str) -> None:
-        """Takes back the credentials of a machine that has joined, failed, or is not wanted any more."""
+        """Revokes the credentials of a machine that has joined, failed, or is not wanted any more."""
         if self._tokens is None:
             return
         if self._tokens.has_minted(name) or any(self._mints(plan) for plan in self._plans.values()):
             await self._tokens.settle(name)
 
     def _mints(self, plan: JoinPlan) -> bool:
-        """Whether its machines get tokens of their own. A lasting one among the values is taken instead."""
+        """Whether each of its machines gets a token. A permanent one among the values replaces them."""
         return self._tokens is not None and "token" not in plan.values and self._template(plan).needs_token
 
     async def _mint(self, name: str, plan: JoinPlan) -> Token | None:
@@ -74,14 +74,14 @@ class UserDataMaker:
         return await self._tokens.mint(name, ttl=plan.token_ttl, groups=plan.token_groups)
 
     def _template(self, plan: JoinPlan) -> UserDataTemplate:
-        """Many groups share a few templates."""
+        """Compiles a template once: many groups share a few templates."""
         key = (plan.file, plan.template)
         if key not in self._templates:
             self._templates[key] = UserDataTemplate(plan.template, plan.file)
         return self._templates[key]
 
     def _checked(self, group: str, plan: JoinPlan) -> list[Mistake]:
-        """With and without all that a machine may have, so that both ways of most questions are looked at."""
+        """Examples with and without all that a machine may have, to check both branches of most conditions."""
         name = "a-machine"
         bare = NewMachine(name=name, group=group, cloud="a-cloud", settings=plan.settings)
         full = NewMachine(
@@ -98,7 +98,7 @@ class UserDataMaker:
         return list(self._template(plan).mistakes(*examples))
 
     def _variables(self, machine: NewMachine, plan: JoinPlan, token: Token | None) -> dict[str, Any]:
-        """What is not known is left out: a template that uses it cannot work."""
+        """The variables of a template. Unknown ones are left out: a template that uses one cannot work."""
         ca_cert = plan.ca_cert or self._ca_cert
         return {
             "name": machine.name,
