@@ -1,4 +1,4 @@
-"""Certificates for mutual TLS: make them, renew them, and say what is wrong with them.
+"""Makes, renews and checks certificates for mutual TLS.
 
 Nothing is imported here: a server needs only :mod:`cloudgraft.certs.pem`, and starts faster without the rest.
 """

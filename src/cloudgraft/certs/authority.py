@@ -1,4 +1,4 @@
-"""A certificate authority in a directory: `ca`, `server`, `client` and further clients, each a `.crt` and a `.key`."""
+"""Keeps a certificate authority in a directory: `ca`, `server`, `client` and more, each a `.crt` and a `.key`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ __all__ = [
     "renew",
 ]
 
-DEFAULT_CLIENT = "cluster-autoscaler-grpc-client"  # what the autoscaler's own example manifests call it
+DEFAULT_CLIENT = "cluster-autoscaler-grpc-client"  # its name in the autoscaler's own example manifests
 DEFAULT_HOSTS = ("localhost", "127.0.0.1", "::1")
 What = Literal["server", "client", "all"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """Where the files of one directory are."""
+    """The paths of the files of one directory."""
 
     directory: Path
     ca_cert: Path
@@ -45,7 +45,7 @@ class Bundle:
 
     @classmethod
     def at(cls, directory: Path) -> Bundle:
-        """The names are fixed; whether the files exist is another matter."""
+        """The paths in a directory. The names are fixed; the files may not exist."""
         paths = {
             f"{who}_{what}": directory / f"{who}.{suffix}"
             for who in ("ca", "server", "client")
@@ -56,7 +56,7 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renewal:
-    """What `renew` did: the certificates it replaced, until when they hold now, and what to know about it."""
+    """The result of `renew`: the replaced certificates, their new end, and notes."""
 
     renewed: tuple[Path, ...]
     not_after: datetime
@@ -125,12 +125,12 @@ def renew(
     add_hosts: Sequence[str] = (),
     keep_keys: bool = False,
 ) -> Renewal:
-    """Issues server and clients again, by the same authority and for the same names, from now on for so many days.
+    """Issues server and client certificates again, by the same authority and for the same names, for ``days`` from now.
 
     ``add_hosts`` go into the server's certificate beside those it has. A running server and old clients notice
     nothing, because the authority stays. With ``keep_keys`` only the certificates change, and no reader can ever see a
-    pair that does not match; otherwise each key is replaced an instant before its certificate. When that instant is
-    cut short by a crash, the next renewal mends it.
+    pair that does not match; otherwise each key is replaced an instant before its certificate. After a crash in that
+    instant, the next renewal repairs the pair.
     """
     hosts = [parse_host(host) for host in add_hosts]
     if hosts and what == "client":
@@ -176,7 +176,7 @@ def _is_from(ca: Pair, path: Path) -> bool:
 
 
 def _within(ca: Pair, validity: Validity) -> tuple[Validity, list[str]]:
-    """The validity, cut to the authority's own end: nobody accepts a certificate for longer than its issuer."""
+    """The validity, cut to the authority's own end: no client accepts a certificate for longer than its issuer."""
     end = ca.certificate.not_valid_after_utc
     if end <= datetime.now(UTC):
         raise PreconditionError(

@@ -1,10 +1,10 @@
-"""Writing certificates and keys so that nobody ever reads half a file, and only their owner reads a key.
+"""Writes certificates and keys atomically, and keys readable by their owner only.
 
 Every file is written in full under another name in the same directory, flushed to the disk, and then renamed. Two
 files cannot be renamed in one step, so for an instant a reader may find the new key beside the old certificate. That
 instant is as short as two renames, because everything that can fail or take time is done before the first. The order
-is the caller's: **keys first, certificates last**, so that whoever waits for a certificate to change finds the
-key in place already. A reader that finds a pair which does not match keeps the old one and looks again.
+is the caller's: **keys first, certificates last**, so that a process that waits for a certificate to change finds the
+key in place already. A reader that finds a pair that does not match keeps the old one and reads again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cloudgraft.sdk.errors import AlreadyExistsError, ConflictError, Preconditio
 
 __all__ = ["NewFile", "create_files", "locked", "replace_files"]
 
-_SUFFIX = ".cloudgraft-new"  # what an interrupted run may leave behind; the next one clears it away
+_SUFFIX = ".cloudgraft-new"  # an interrupted run may leave such files; the next one removes them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ def _stage(file: NewFile, temporary: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
             old = file.path.stat()
             new = os.fstat(stream.fileno())
-            # A server that runs as somebody else must still be able to read its key after root renewed it.
+            # A server that runs as another user must still be able to read its key after root renewed it.
             if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
                 os.fchown(stream.fileno(), old.st_uid, old.st_gid)
             mode = stat.S_IMODE(old.st_mode)

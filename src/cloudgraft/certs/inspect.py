@@ -1,4 +1,4 @@
-"""What is wrong with a certificate, before a handshake fails somewhere else with fewer words.
+"""Finds what is wrong with a certificate, before a handshake fails elsewhere with a worse message.
 
 The checks are those that matter between cloudgraft and the autoscaler: validity, key, authority, purpose, and the
 name that the Go client expects.
@@ -30,13 +30,13 @@ from cloudgraft.sdk.files import exists, is_directory
 
 __all__ = ["CertificateInfo", "Finding", "Purpose", "Report", "Severity", "inspect_pair", "inspect_path"]
 
-SOON = timedelta(days=30)  # how early the end of a certificate is announced
+SOON = timedelta(days=30)  # the warning comes this long before a certificate ends
 Purpose = Literal["ca", "server", "client", "any"]
 _EXPECTED: dict[str, Purpose] = {"ca.crt": "ca", "server.crt": "server", "client.crt": "client"}
 
 
 class Severity(enum.StrEnum):
-    """Whether it fails now, or will."""
+    """An error fails now; a warning will fail later."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -44,7 +44,7 @@ class Severity(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is wrong with a file, and what mends it."""
+    """One problem of a file, and its fix."""
 
     severity: Severity
     file: Path
@@ -54,7 +54,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateInfo:
-    """What a certificate says. ``common_name`` is for people: no client of ours or of Go's takes it for a host."""
+    """The content of a certificate. ``common_name`` is for people: neither our clients nor Go's use it as a host."""
 
     file: Path
     purpose: Purpose
@@ -76,13 +76,13 @@ class CertificateInfo:
         return (self.not_after - now) // timedelta(days=1)
 
     def accepts(self, name: str) -> bool:
-        """Whether the Go client takes this certificate for a server of that name."""
+        """Whether the Go client accepts this certificate for a server of that name."""
         return go_accepts(name, self.dns_names, self.ip_addresses)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All that was found. ``server_name`` is what the Go client will ask for, when an address was given."""
+    """All findings. ``server_name`` is the name that the Go client expects, when an address was given."""
 
     certificates: tuple[CertificateInfo, ...]
     findings: tuple[Finding, ...]
@@ -90,7 +90,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """False when something fails already; a warning is about something that will."""
+        """False when there is an error; warnings do not count."""
         return all(finding.severity is not Severity.ERROR for finding in self.findings)
 
 
@@ -236,7 +236,7 @@ def _check_chain(info: CertificateInfo, chain: Sequence[x509.Certificate], path:
     try:
         ca = load_certificate(path)
     except CloudgraftError:
-        return  # told already, in its own right
+        return  # the authority has its own finding
     if not _is_authority(ca):
         yield _error(path, "is not an authority's certificate, so nobody accepts what it signs", "use the right ca.crt")
     for child, parent in zip(chain, [*chain[1:], ca], strict=True):
@@ -267,7 +267,7 @@ def _check_names(info: CertificateInfo, wanted: str | None) -> Iterator[Finding]
 
 
 def _again(file: Path, purpose: Purpose) -> str:
-    """How to get a new certificate in place of this one."""
+    """The fix that replaces this certificate with a new one."""
     directory = file.parent
     if purpose == "ca":
         return "make a new authority with `cloudgraft certs init` in another directory, and hand out its ca.crt"

@@ -1,4 +1,4 @@
-"""Making certificates in memory: an authority, and servers and clients signed by it. Touches no file.
+"""Makes certificates in memory: an authority, and servers and clients that it signs. Touches no file.
 
 All keys are ECDSA on P-256, which Go's ``crypto/tls`` and gRPC's BoringSSL both accept and verify quickly.
 """
@@ -31,7 +31,7 @@ _MAX_DAYS = 36_500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validity:
-    """From when to when a certificate holds."""
+    """The time in which a certificate is valid."""
 
     not_before: datetime
     not_after: datetime
@@ -44,7 +44,7 @@ class Validity:
 
     @classmethod
     def days(cls, days: int, now: datetime | None = None) -> Validity:
-        """From a few minutes ago, because clocks differ, for so many days."""
+        """Valid for ``days``, and since a few minutes ago, because clocks differ."""
         if not 1 <= days <= _MAX_DAYS:
             raise InvalidArgumentError(f"{days} days is not between 1 and {_MAX_DAYS}")
         start = (now or datetime.now(UTC)).replace(microsecond=0)
@@ -74,7 +74,7 @@ class Pair:
 def new_authority(validity: Validity) -> Pair:
     """A new certificate authority that may sign servers and clients, but no further authorities.
 
-    Its name carries a random part: two authorities of the same name confuse whoever looks for the right one.
+    Its name has a random part: two authorities of the same name are easily confused.
     """
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(f"cloudgraft CA {secrets.token_hex(4)}")
@@ -97,7 +97,7 @@ def server_pair(
 
 
 def client_pair(ca: Pair, name: str, validity: Validity, key: CertificateIssuerPrivateKeyTypes | None = None) -> Pair:
-    """A client's certificate; its name is both common name and DNS name, so that either may be looked at."""
+    """A client's certificate; its name is both common name and DNS name, so that a server may check either."""
     return _leaf(ca, _name(name), [x509.DNSName(name)], [ExtendedKeyUsageOID.CLIENT_AUTH], validity, key)
 
 

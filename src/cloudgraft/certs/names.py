@@ -1,4 +1,4 @@
-"""Host names and addresses in certificates, and what the autoscaler makes of them.
+"""Compares the host names and addresses in certificates as the autoscaler does.
 
 The autoscaler takes the host of ``address`` in its cloud-config as the name it expects (rule R9) and leaves the
 comparison to Go's ``crypto/x509``. :func:`server_name` and :func:`go_accepts` do the same here, so that a wrong name
@@ -38,7 +38,7 @@ _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 def parse_host(text: str) -> Host:
     """A name or address as it goes into a certificate: an IP address, or a DNS name in lower case.
 
-    A wildcard is accepted as the whole first label only, which is all that Go looks at.
+    A wildcard is accepted as the whole first label only, as Go does.
     """
     bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     address = _ip(bare)
@@ -93,7 +93,7 @@ def server_name(address: str) -> str:
 
 
 def go_accepts(name: str, dns_names: Iterable[str], addresses: Iterable[IPv4Address | IPv6Address]) -> bool:
-    """Whether Go's TLS client takes a certificate with these SANs for ``name``. The common name plays no part."""
+    """Whether Go's TLS client accepts a certificate with these SANs for ``name``. The common name does not count."""
     bare = name[1:-1] if len(name) > 2 and name.startswith("[") and name.endswith("]") else name
     address = _ip(bare)
     if address is not None:  # compared with IP SANs only; an IPv4 address equals its form inside IPv6
@@ -146,7 +146,8 @@ def _plain(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
     return address.ipv4_mapped or address if isinstance(address, IPv6Address) else address
 
 
-# -- The names in a client's certificate, by which it is known ---------------------------------------------------------
+# -- names in client certificates --------------------------------------------------------------------------------------
+# The server identifies a client by them.
 
 
 @lru_cache(maxsize=256)

@@ -1,4 +1,4 @@
-"""Reading certificates and keys in PEM form. No error here ever carries the content of a key."""
+"""Reads certificates and keys in PEM form. No error contains a key."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def load_tls(cert: Path, key: Path, ca: Path | None) -> TlsMaterial:
 
 
 def load_authority(path: Path) -> bytes:
-    """The content of a file of authorities, once it is known that there are some in it."""
+    """The content of a file of authorities; an error if it holds none."""
     content = _read(path)
     _parse_certificates(content, path)
     return content
 
 
 def stamp(*paths: Path) -> Stamp | None:
-    """Something that changes when one of the files does; None while one is missing.
+    """A value that changes when one of the files does; None while one is missing.
 
     The inode too: a rotation by rename may keep time and size. Symbolic links are followed, because that is how
     Kubernetes replaces a Secret's files.

@@ -1,4 +1,4 @@
-"""Tokens that callers prove themselves with: a file of them, one a line, read again when it changes."""
+"""Authenticates callers by tokens from a file, one per line, and reads it again when it changes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def bearer_of(authorization: bytes) -> bytes:
 
 
 class TokenFile:
-    """The tokens of one caller. A file that is gone holds none; of one that cannot be read the old ones stay."""
+    """The tokens of one caller. A missing file holds none; if a file cannot be read, the old ones stay valid."""
 
     def __init__(self, path: Path, *, owner: str) -> None:
-        """``owner`` is who comes with these tokens, for the log. Nothing is read yet."""
+        """``owner`` is the caller with these tokens, for the log. Nothing is read yet."""
         self.path = path
         self._owner = owner
         self._is_read = False
@@ -40,17 +40,17 @@ class TokenFile:
 
     @property
     def hashes(self) -> tuple[bytes, ...]:
-        """Those of the tokens, for an index over many files: see :func:`token_hash`."""
+        """The hashes of the tokens, for an index over many files: see :func:`token_hash`."""
         return self._hashes
 
     def holds(self, token: bytes) -> bool:
         """Whether this is one of them."""
         hashed = token_hash(token)
-        # All of them, so that the time taken does not tell which was nearly right.
+        # Compares with all of them, so that the time does not reveal which was nearly right.
         return sum(hmac.compare_digest(hashed, known) for known in self._hashes) > 0
 
     def look(self) -> bool:
-        """Reads the file if it has changed. True when a token is good no more."""
+        """Reads the file if it has changed. True when a token is no longer valid."""
         now = stamp(self.path)
         if self._is_read and now == self._seen:
             return False
@@ -65,7 +65,7 @@ class TokenFile:
         return bool(lost)
 
     def forget(self) -> None:
-        """Nobody comes with these any more."""
+        """Forgets the tokens: no caller may use them any more."""
         unhide(*self._tokens)
         self._tokens, self._hashes = (), ()
 
@@ -90,5 +90,5 @@ class TokenFile:
 
 
 def token_hash(token: bytes) -> bytes:
-    """What is kept of a token, and compared."""
+    """The hash of a token, which is kept and compared instead of it."""
     return hashlib.sha256(token).digest()
