@@ -1,1 +1,1 @@
-"""The protocols, and the only place where protobuf meets our types."""
+"""Converts between protobuf messages and our types. No other package does."""

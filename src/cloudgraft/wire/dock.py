@@ -1,6 +1,6 @@
-"""The names under which a hub is called, and the times in its messages.
+"""Names the calls of a hub, and converts the times in its messages.
 
-What the messages mean is said beside the types that they become: ``cloudgraft.dock.protocol.v0`` and ``speech_v1``.
+The types that the messages become explain them: ``cloudgraft.dock.protocol.v0`` and ``conversion_v1``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONNECT: Final = "Connect"  # v1's stream
 REGISTER: Final = "Register"  # v0's stream
 
 _NO_TIME: Final = timedelta(0)
-_LONGEST: Final = timedelta(days=36500)  # what is longer is no time that anybody waits
+_LONGEST: Final = timedelta(days=36500)  # no caller waits longer
 
 
 def v1_rpcs() -> dict[str, Rpc]:
@@ -66,7 +66,7 @@ def duration_to_pb(time: timedelta) -> Duration:
 
 
 def put_duration(message: Duration, time: timedelta) -> None:
-    """The same, into a message where it is."""
+    """The same, written into an existing message."""
     if not _NO_TIME <= time <= _LONGEST:
         time = max(_NO_TIME, min(time, _LONGEST))
     message.seconds = time.days * 86400 + time.seconds
@@ -74,6 +74,6 @@ def put_duration(message: Duration, time: timedelta) -> None:
 
 
 def duration_from_pb(message: Duration) -> timedelta:
-    """Never negative and never longer than anybody waits, whatever the other side sends."""
+    """A duration from the other side: never negative, and never longer than a limit."""
     seconds = max(0.0, min(message.seconds + message.nanos / 1e9, _LONGEST.total_seconds()))
     return timedelta(seconds=seconds)

@@ -1,7 +1,7 @@
-"""A driver's protocol: its six calls, and the way between its messages and the types of the sdk.
+"""Defines the driver protocol: six calls, and the conversion between its messages and the types of the sdk.
 
-The other side may be a program in any language. What it leaves out is taken for the harmless default where there is
-one; what decides over deleting and creating machines (ownership, idempotency) has none and must be said.
+The other side may be a program in any language. A missing field means the harmless default where there is one. Fields
+that decide about deleting and creating machines (ownership, idempotency) have no default and are required.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def traits_to_pb(traits: DriverTraits) -> pb.DescribeResponse:
 
 
 def traits_from_pb(message: pb.DescribeResponse) -> DriverTraits:
-    """What a driver says of its cloud; ownership and idempotency must be said, for machines are deleted by them."""
+    """A driver's traits; ownership and idempotency are required, because deletion of machines depends on them."""
     try:
         return DriverTraits(
             ownership=_word(Ownership, message.ownership, "ownership"),
@@ -92,7 +92,7 @@ def traits_from_pb(message: pb.DescribeResponse) -> DriverTraits:
 
 
 def _duration(message: Duration, what: str) -> timedelta:
-    """Nothing where it is not said."""
+    """A declared time; zero where it is missing."""
     time = timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
     if time < timedelta(0):
         raise InternalError(f"the driver declares a {what} of {time}: it cannot be negative")
@@ -109,7 +109,7 @@ def spec_to_pb(spec: MachineSpec) -> pb.CreateRequest:
 
 
 def put_spec(message: pb.CreateRequest, spec: MachineSpec) -> None:
-    """The same, into a message where it is."""
+    """The same, written into an existing message."""
     message.name = spec.name
     message.group = spec.group
     message.settings_json = encode_settings(spec.settings)
@@ -121,7 +121,7 @@ def put_spec(message: pb.CreateRequest, spec: MachineSpec) -> None:
 
 def spec_from_pb(message: pb.CreateRequest) -> MachineSpec:
     if not message.name:
-        raise InvalidArgumentError("a machine needs a name: it is what makes a second try safe")
+        raise InvalidArgumentError("a machine needs a name: it makes a retry safe")
     return MachineSpec(
         name=message.name,
         group=message.group,
@@ -185,9 +185,9 @@ def machine_from_pb(message: pb.Machine) -> Machine:
 
 
 def expect_all(machines: object) -> None:
-    """Raises UnsupportedError for a list that may lack machines: no protocol has a word for what it lacks.
+    """Raises UnsupportedError for a list that may lack machines: the protocol cannot say which part is missing.
 
-    Without that word the other side would take what is not in it for gone.
+    Without that, the other side would take machines that are not listed for gone.
     """
     if isinstance(machines, PartialList):
         missing = "" if machines.is_whole else ": a part of the cloud cannot be listed now"

@@ -1,4 +1,4 @@
-"""The autoscaler's protocol: its 15 calls, and the way between its messages and the types of the sdk.
+"""Defines the autoscaler's protocol: 15 calls, and the conversion between its messages and the types of the sdk.
 
 Writers fill the old and the new field of each pair, readers take whichever is there: that is all it takes to serve
 every release from 1.25 on (see externalgrpc.proto).
@@ -83,7 +83,7 @@ def node_ref_from_pb(message: pb.ExternalGrpcNode) -> NodeRef:
 
 
 class _Texts(Mapping[str, str]):
-    """A map of a message, copied at the first look: most providers go by the id and never look."""
+    """A map of a message, copied on first use: most providers use only the id."""
 
     __slots__ = ("_copy", "_source")
 
@@ -197,15 +197,15 @@ def timestamp_from_pb(message: Timestamp) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class ClientAge:
-    """What the defaults in a GetOptions request tell of the client that sent them.
+    """What the defaults in a GetOptions request show about the client that sent them.
 
-    Nothing else in the protocol tells a release. The patches 1.34.0 and 1.34.1 count with 1.33.
+    Nothing else in the protocol shows a release. The patches 1.34.0 and 1.34.1 count with 1.33.
     """
 
     up_to_1_28: bool  # mishandles code 12, and reads no provision time
     may_be_1_29_to_1_32: bool  # or 1.33 with both booleans false, which are then not on the wire
     since_1_35: bool  # has a startup time that this protocol could not set for long
-    reads_startup_time: bool  # newer than 1.37: can be told that startup time
+    reads_startup_time: bool  # newer than 1.37: accepts that startup time
 
 
 def client_age(defaults: pb.NodeGroupAutoscalingOptions) -> ClientAge:
@@ -229,7 +229,7 @@ def client_age(defaults: pb.NodeGroupAutoscalingOptions) -> ClientAge:
 def defaults_from_pb(
     message: pb.NodeGroupAutoscalingOptionsRequest,
 ) -> tuple[AutoscalingOptions | None, ClientAge]:
-    """The defaults of a request, None when it has none, and what they tell of the client."""
+    """The defaults of a request, None when it has none, and the age of the client that they show."""
     if not message.HasField("defaults"):
         return None, client_age(message.defaults)
     encoded = message.defaults.SerializeToString(deterministic=True)

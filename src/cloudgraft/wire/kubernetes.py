@@ -1,4 +1,4 @@
-"""The Kubernetes ``Node`` and ``Pod`` messages: the few fields a provider reads or writes, as our types.
+"""Converts the Kubernetes ``Node`` and ``Pod`` messages: the few fields that a provider reads or writes.
 
 Everything else in a message stays as it is. What was decoded carries its bytes in ``source``; encoding starts from
 them and changes only what differs, so that fields unknown to us survive at every depth, while what the author
@@ -27,7 +27,7 @@ _V = TypeVar("_V")
 
 _FILE_MAGIC = b"k8s\x00"  # begins an object as etcd and the API server store it, not one on this wire
 
-# What makes two items of a list the same one, in the message and in our type alike.
+# The identity of list items, in the message and in our type alike.
 _TAINT_IDENTITY = attrgetter("key", "effect")
 _CONDITION_IDENTITY = attrgetter("type")
 _CONTAINER_IDENTITY = attrgetter("name")
@@ -84,12 +84,12 @@ def _parse(message: _M, data: bytes, kind: str) -> _M:
     except DecodeError as error:
         raise InvalidArgumentError(f"the bytes are not a Kubernetes {kind}: {error}") from error
     except UnicodeDecodeError:
-        pass  # this is how a map tells of a bad key
+        pass  # this is how a map reports a bad key
     raise InvalidArgumentError(f"the bytes are not a Kubernetes {kind}: a text in them is not UTF-8")
 
 
 def _is_utf8(value: object) -> bool:
-    """Whether every text in a message is one: proto2 does not ask, and hands out a bad one as bytes."""
+    """Whether every text in a message is valid UTF-8: proto2 does not check, and returns a bad one as bytes."""
     if isinstance(value, (str, int, bytes)):
         return not isinstance(value, bytes)
     if isinstance(value, Message):
@@ -158,12 +158,12 @@ def _quantities(amounts: Mapping[str, pb.Quantity], where: str) -> dict[str, Qua
 
 
 def _sorted(entries: Mapping[str, str]) -> dict[str, str]:
-    """The entries by their keys: a map on the wire has no order, and what is shown to people should have one."""
+    """The entries sorted by key: a map on the wire has no order, and people should see one."""
     return dict(sorted(entries.items()))
 
 
 def _text(amount: pb.Quantity) -> str:
-    """Kubernetes takes an absent text for zero, and refuses an empty one."""
+    """The text of a quantity. Kubernetes takes an absent one for zero, and refuses an empty one."""
     return amount.string if amount.HasField("string") else "0"
 
 

@@ -1,4 +1,4 @@
-"""One call of a protocol. The tables of them stand in for generated service code."""
+"""Describes one call of a protocol. Tables of these stand in for generated service code."""
 
 from __future__ import annotations
 
