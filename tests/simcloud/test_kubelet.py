@@ -262,7 +262,7 @@ async def test_a_bug_of_ours_does_not_end_it(
 
     monkeypatch.setattr(world.cloud, "machines", wrong)
     await world.booted("m1")
-    assert "the simulated kubelet stumbled; it starts anew" in caplog.messages
+    assert "the simulated kubelet failed; it restarts" in caplog.messages
 
 
 def test_stopping_leaves_nothing_behind_and_may_be_done_twice_or_too_early(tmp_path: Path) -> None:

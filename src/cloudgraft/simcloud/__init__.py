@@ -1,1 +1,1 @@
-"""A simulated cloud: a real process with its own ledger, and its driver."""
+"""Simulates a cloud: a real process with its own ledger, and its driver."""

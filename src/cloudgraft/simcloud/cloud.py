@@ -1,6 +1,6 @@
-"""The simulated cloud itself, without any transport. Safe for threads.
+"""Simulates the cloud itself, without any transport. Safe for threads.
 
-Its clock can be any: everything that happens by itself (a machine boots, dies, is gone) is a matter of comparing
+It works with any clock: everything that happens by itself (a machine boots, dies, is gone) follows from comparing
 times, so nothing has to run in the background.
 """
 
@@ -43,7 +43,7 @@ Work = Callable[[], object]
 
 
 class SimulatedCloud:
-    """Machines that cost money by the hour, and a ledger of all of them. What goes wrong is said by :class:`Chaos`.
+    """Machines that cost money by the hour, and a ledger of all of them. :class:`Chaos` configures the faults.
 
     A call as a client sees it is three steps, so that each transport can wait in its own way: :meth:`fate`, waiting
     for ``fate.delay`` and while :meth:`hangs_for` says so, and ``fate.fulfil`` of one of the methods.
@@ -72,7 +72,7 @@ class SimulatedCloud:
         self._faults: Counter[str] = Counter()
         self.set_chaos(chaos or Chaos())
 
-    # -- what a client does --------------------------------------------------------------------------------------------
+    # -- calls of clients ----------------------------------------------------------------------------------------------
 
     def create(self, order: Order) -> tuple[SimMachine, bool]:
         """The machine, and whether it is new; on disk when this returns."""
@@ -143,10 +143,10 @@ class SimulatedCloud:
         """What an hour of each costs."""
         return self._catalog.prices()
 
-    # -- how calls go --------------------------------------------------------------------------------------------------
+    # -- faults and delays ---------------------------------------------------------------------------------------------
 
     def fate(self, operation: Operation) -> Fate:
-        """What becomes of the next call of this kind. Counts it as made."""
+        """The outcome of the next call of this kind. Counts the call."""
         with self._lock:
             self._calls[operation.value] += 1
             return decide_fate(operation, self._chaos, self._dice)
@@ -157,17 +157,17 @@ class SimulatedCloud:
             return self._hangs_for(self._clock())
 
     def postpone(self, work: Work, seconds: float = 0.0) -> None:
-        """Carries the work out after that time, and not while the cloud hangs. Nobody hears what came of it."""
+        """Carries the work out after that time, and not while the cloud hangs. Its result is dropped."""
         with self._lock:
             heapq.heappush(self._postponed, (self._clock() + seconds, next(self._order_of_postponed), work))
 
     @property
     def chaos(self) -> Chaos:
-        """What goes wrong at present."""
+        """The current faults."""
         return self._chaos
 
     def set_chaos(self, chaos: Chaos) -> None:
-        """From now on this goes wrong, and nothing else. Faults that are counted are counted anew."""
+        """Replaces all faults. Counted faults start again."""
         with self._lock:
             for shape in chaos.stock:
                 self._catalog[shape]  # raises when there is no such shape
@@ -176,29 +176,29 @@ class SimulatedCloud:
             self._dice = Dice(chaos.seed, self._faults)
             self._advance()
 
-    # -- what an operator does -----------------------------------------------------------------------------------------
+    # -- calls of operators --------------------------------------------------------------------------------------------
 
     def kill(self, machine_id: str) -> None:
-        """The machine dies: it stays in the list, as failed, until it is deleted."""
+        """Kills a machine: it stays in the list, as failed, until it is deleted."""
         self._change(machine_id, lambda record, now: replace(record, dies_at=now))
 
     def vanish(self, machine_id: str) -> None:
-        """The machine is gone, and nobody deleted it."""
+        """Makes a machine vanish without a delete."""
         self._change(machine_id, lambda record, now: replace(record, gone_at=now))
 
     def lose_tags(self, machine_id: str) -> None:
-        """The cloud forgets the machine's tags. The ledger does not."""
+        """Drops the machine's tags. The ledger keeps them."""
         self._change(machine_id, lambda record, now: replace(record, tags_lost_at=now))
 
     def machines(self) -> list[SimMachine]:
-        """Every machine that is there, as it is now: the truth, not what a list would show."""
+        """Every present machine in its real state, not as a list would show it."""
         with self._lock:
             now = self._advance()
             return [record.view_at(now) for record in self._inventory.present()]
 
     @property
     def revision(self) -> int:
-        """Grows whenever :meth:`machines` has something new to tell; cheap to ask for."""
+        """Grows whenever the result of :meth:`machines` changes; cheap to read."""
         with self._lock:
             self._advance()
             return self._inventory.revision
@@ -215,19 +215,19 @@ class SimulatedCloud:
             return dict(self._calls)
 
     def faults(self) -> dict[str, int]:
-        """How often each fault struck since the start, by names such as ``create.lost``."""
+        """How often each fault occurred since the start, by names such as ``create.lost``."""
         with self._lock:
             return dict(self._faults)
 
     def close(self) -> None:
-        """Lets go of the ledger's file."""
+        """Closes the ledger's file."""
         with self._lock:
             self._ledger.close()
 
     # -- helpers, all under the lock -----------------------------------------------------------------------------------
 
     def _advance(self) -> float:
-        """Does what is due by now, and tells the time."""
+        """Carries out what is due by now, and returns the time."""
         now = self._clock()
         while self._postponed and self._postponed[0][0] <= now and not self._hangs_for(now):
             _, _, work = heapq.heappop(self._postponed)
@@ -298,7 +298,7 @@ class SimulatedCloud:
         return record
 
     def _save(self, record: Record, now: float) -> None:
-        """On disk first: when that fails, nothing has happened."""
+        """Writes to disk first: when that fails, nothing has changed."""
         self._ledger.write(record)
         self._last_seq = max(self._last_seq, record.seq)
         if record.exists_at(now) or self._inventory.find(record.machine_id):

@@ -1,4 +1,4 @@
-"""The driver ``simulated``: machines of a simulated cloud, in this process or in one of its own."""
+"""Provides the driver ``simulated``: machines of a simulated cloud, in this process or in another."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ __all__ = ["InProcessLink", "Link", "SimulatedDriver"]
 
 
 # -- links -------------------------------------------------------------------------------------------------------------
-# How the driver reaches its cloud: what every way has in common, and the way to one in the same process.
+# How the driver reaches its cloud: the common interface, and the link to one in the same process.
 
 
 T = TypeVar("T")
 _THREADS = 4  # calls wait for each other anyway
-_LOOK = 0.02  # seconds between two looks whether the cloud still hangs
+_LOOK = 0.02  # seconds between two checks whether the cloud still hangs
 _CHANGES = frozenset({Operation.CREATE, Operation.DELETE})
 
 
@@ -56,7 +56,7 @@ class Link(Protocol):
         """What an hour of each costs."""
 
     async def close(self) -> None:
-        """Lets go of everything."""
+        """Closes all connections and files."""
 
 
 class InProcessLink:
@@ -72,8 +72,8 @@ class InProcessLink:
     ) -> None:
         """``pool`` keeps a ledger on disk off the event loop; without one, calls end before anything else runs.
 
-        Without ``waits`` no time passes in a call, for those who simulate time: latency is left out, and a cloud that
-        hangs answers with DeadlineError at once, to do the work when it no longer hangs.
+        Without ``waits`` no time passes in a call, for simulated time: latency is left out, and a cloud that hangs
+        answers with DeadlineError at once, and does the work when it no longer hangs.
         """
         self._cloud = cloud
         self._pool = pool
@@ -83,7 +83,7 @@ class InProcessLink:
 
     @classmethod
     async def open(cls, options: SimulatedOptions) -> InProcessLink:
-        """To a new cloud, or one that its ledger brings back; it is closed with this link."""
+        """A link to a new cloud, or to one restored from its ledger; it is closed with this link."""
         pool = BlockingPool("simulated", threads=_THREADS)
         try:
             link = cls(await pool.run(SimulatedCloud, options), pool=pool)
@@ -120,7 +120,7 @@ class InProcessLink:
         return await self._perform(Operation.READ, self._cloud.prices)
 
     async def close(self) -> None:
-        """Closes the cloud, unless it belongs to somebody else."""
+        """Closes the cloud, if this link made it."""
         if self._pool is not None:
             self._pool.close()
         if self._is_owner:
@@ -137,7 +137,7 @@ class InProcessLink:
         try:
             await self._wait(fate)
         except (asyncio.CancelledError, LostAnswerError):
-            if operation in _CHANGES:  # it was sent: that the caller has given up does not call it back
+            if operation in _CHANGES:  # it was sent: a caller that gives up does not undo it
                 self._cloud.postpone(fulfil, fate.delay)
             raise
         try:
@@ -162,25 +162,25 @@ class InProcessLink:
             await self._sleep(min(left, _LOOK))
 
 
-# -- The driver ``simulated``: machines of a simulated cloud, in this process or in one of its own ---------------------
+# -- the driver --------------------------------------------------------------------------------------------------------
 
 
 class SimulatedDriver(Driver):
     """A simulated cloud: in this process, or a `cloudgraft simcloud` by its URL.
 
-    It hides nothing: what the cloud does not say for certain (a lost answer, half a page) is an error.
+    An uncertain answer of the cloud (a lost answer, half a page) is an error.
     """
 
     Options = schema.SimulatedOptions
     MachineSettings = schema.MachineSettings
 
     def __init__(self, options: schema.SimulatedOptions | None = None) -> None:
-        """Without options: a cloud of its own in memory, in which nothing goes wrong."""
+        """Without options: a new cloud in memory, without faults."""
         self._options = options or schema.SimulatedOptions()
         self.traits = _traits(self._options)
         self._link: Link | None = None
         if not self._options.url:
-            Catalog(self._options)  # a mistake in them is told now, not at the start
+            Catalog(self._options)  # reports a mistake in them now, not at start
 
     @classmethod
     def of(
@@ -197,12 +197,12 @@ class SimulatedDriver(Driver):
         return driver
 
     async def start(self) -> None:
-        """Opens the cloud's ledger, or makes ready to call it; a cloud that is not there is met by the first call."""
+        """Opens the cloud's ledger, or prepares to call it; a missing cloud is noticed by the first call."""
         if self._link is None:
             self._link = HttpLink(self._options) if self._options.url else await InProcessLink.open(self._options)
 
     async def close(self) -> None:
-        """Lets go of the ledger, or of the connections."""
+        """Closes the ledger, or the connections."""
         if self._link is not None:
             link, self._link = self._link, None
             await link.close()

@@ -1,4 +1,4 @@
-"""Decide what becomes of one call, and whether a fault of the configured odds strikes."""
+"""Decides the outcome of one call, and whether a fault with the configured odds occurs."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from cloudgraft.simcloud.chaos import Chaos, Faults, Odds, Span
 __all__ = ["CloudFailureError", "Dice", "Fate", "LostAnswerError", "Operation", "decide_fate"]
 
 
-# -- dice --------------------------------------------------------------------------------------------------------------
-# What the odds come to: counted faults run out, the others are drawn. Not safe for threads: the cloud guards it.
+# -- odds --------------------------------------------------------------------------------------------------------------
+# Counted faults run out, the others are drawn. Not safe for threads: the cloud guards it.
 
 
 class Dice:
     """Seeded, so that a test meets the same faults each time."""
 
     def __init__(self, seed: int, hits: Counter[str]) -> None:
-        """``hits`` counts how often each fault struck, beyond the life of these dice."""
+        """``hits`` counts how often each fault occurred, also beyond the life of these dice."""
         self._random = random.Random(seed)  # noqa: S311 - a game of chance, not a secret
         self._asked: Counter[str] = Counter()
         self._hits = hits
 
     def strikes(self, fault: str, odds: Odds) -> bool:
-        """Whether the fault of that name strikes this time."""
+        """Whether the fault of that name occurs this time."""
         turn = self._asked[fault] - odds.after
         self._asked[fault] += 1
         hit = turn >= 0 and (turn < odds.next or self._draws(odds.chance))
@@ -43,11 +43,12 @@ class Dice:
         return span.low if span.high is None else self._random.uniform(span.low, span.high)
 
     def _draws(self, chance: float) -> bool:
-        # No number is drawn for what cannot happen, so that setting one fault does not shift all the others.
+        # No number is drawn for impossible faults, so that setting one fault does not shift all the others.
         return chance > 0 and self._random.random() < chance
 
 
-# -- What becomes of one call: it is carried out or not, now or later, and the caller hears of it or not ---------------
+# -- outcome of a call -------------------------------------------------------------------------------------------------
+# The call is carried out or not, now or later, and the caller gets an answer or not.
 
 
 T = TypeVar("T")
@@ -64,18 +65,18 @@ class Operation(enum.Enum):
 
 
 class LostAnswerError(DeadlineError):
-    """No answer is sent. Whether the call was carried out is not for the caller to know."""
+    """No answer is sent. The caller cannot know whether the call was carried out."""
 
 
 class CloudFailureError(DeadlineError):
-    """The answer is 500. Whether the call was carried out is not for the caller to know."""
+    """The answer is 500. The caller cannot know whether the call was carried out."""
 
     http_status = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fate:
-    """How one call goes: first wait ``delay`` seconds, then :meth:`fulfil`."""
+    """The outcome of one call: first wait ``delay`` seconds, then :meth:`fulfil`."""
 
     fault: str = ""  # a field of Faults; empty for none
     delay: float = 0.0
@@ -83,14 +84,14 @@ class Fate:
     late_by: float = 0.0
 
     def fulfil(self, work: Callable[[], T], postpone: Callable[[Callable[[], object], float], None]) -> T:
-        """The result of the work, or what the caller gets instead; ``postpone`` takes work for later."""
+        """The result of the work, or the fault instead; ``postpone`` takes work for later."""
         match self.fault:
             case "rate_limits":
                 raise RateLimitedError("the simulated cloud asks for fewer calls", retry_after=self.retry_after)
             case "unavailable":
                 raise UnavailableError("the simulated cloud is not available; nothing was done")
             case "errors_after" | "lost":
-                with contextlib.suppress(CloudgraftError):  # the caller does not hear of a refusal either
+                with contextlib.suppress(CloudgraftError):  # the caller does not get a refusal either
                     work()
             case "late":
                 postpone(work, self.late_by)
@@ -102,12 +103,12 @@ class Fate:
 
 
 _NEVER_WRONG = frozenset({Operation.READ, Operation.MARK})
-# In this order: what says no before what says nothing.
+# In this order: refusals before lost answers.
 _FAULTS = ("rate_limits", "unavailable", "errors", "errors_after", "dropped", "lost", "late")
 
 
 def decide_fate(operation: Operation, chaos: Chaos, dice: Dice) -> Fate:
-    """Draws what becomes of the next call of this kind."""
+    """Draws the outcome of the next call of this kind."""
     faults = Faults() if operation in _NEVER_WRONG else getattr(chaos, operation.value)
     latency = chaos.latency if faults.latency is None else faults.latency
     struck = (name for name in _FAULTS if dice.strikes(f"{operation.value}.{name}", getattr(faults, name)))

@@ -1,4 +1,4 @@
-"""What the cloud holds in memory: the machines that are there, and for a while those that were.
+"""Holds the cloud's machines in memory: the present ones, and for a while the deleted ones.
 
 Not safe for threads: the cloud guards it.
 """
@@ -15,11 +15,11 @@ from cloudgraft.simcloud.records import Record
 
 __all__ = ["REMEMBERED", "Inventory"]
 
-REMEMBERED: Final = 3600.0  # seconds that a gone machine can still be seen in a list that is late
+REMEMBERED: Final = 3600.0  # seconds for which a late list can still show a gone machine
 
 
 class Inventory:
-    """Machines by number, id and name; what they come to by themselves is followed by the clock."""
+    """Machines by number, id and name; :meth:`advance` applies what happens by itself."""
 
     def __init__(self, records: Iterable[Record], now: float) -> None:
         self._records: dict[int, Record] = {}
@@ -29,7 +29,7 @@ class Inventory:
         self._present: dict[int, str] = {}  # number -> shape
         self._per_shape: Counter[str] = Counter()
         self._changes: list[tuple[float, int]] = []  # a heap: when something will happen, to which machine
-        self.revision = 0  # grows with every change, also those that only time brings
+        self.revision = 0  # grows with every change, also with those by the clock
         for record in records:
             self.put(record, now)
         self.advance(now)
@@ -43,7 +43,7 @@ class Inventory:
         return self._per_shape[shape]
 
     def put(self, record: Record, now: float) -> None:
-        """Takes in a machine that is new or has changed."""
+        """Stores a machine that is new or has changed."""
         if record.seq not in self._records:
             self._seqs.append(record.seq)  # numbers only grow
             self._by_id[record.machine_id] = record.seq
@@ -59,7 +59,7 @@ class Inventory:
         self.revision += 1
 
     def advance(self, now: float) -> None:
-        """Follows the clock: takes out what is gone by now, and forgets what has been gone for long."""
+        """Follows the clock: removes machines that are gone by now, and forgets those gone for long."""
         while self._changes and self._changes[0][0] <= now:
             _, seq = heapq.heappop(self._changes)
             record = self._records.get(seq)

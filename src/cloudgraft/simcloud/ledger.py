@@ -1,7 +1,7 @@
-"""The cloud's own books: every machine that was ever made, in a SQLite file that a kill -9 or a power cut cannot undo.
+"""Records every machine ever made in a SQLite file that survives kill -9 and a power cut.
 
-One cloud at a time has the file: a second one is refused, for each keeps what is alive in memory. Not safe for
-threads: the cloud guards it.
+One cloud at a time has the file. A second one is refused, because each keeps its present machines in memory. Not safe
+for threads: the cloud guards it.
 """
 
 from __future__ import annotations
@@ -83,11 +83,11 @@ _Row = tuple[object, ...]
 class Ledger:
     """All machines of one cloud, gone ones included. Rows are never removed, so that no number is used twice.
 
-    An id is, when whoever orders a machine says so. A file of an older release keeps the latest machine of each id.
+    An id can be used again, when an order asks for it. A file of an older release keeps the latest machine of each id.
     """
 
     def __init__(self, path: Path | None, *, ident: str) -> None:
-        """Opens the file, or keeps the books in memory; ``ident`` becomes the cloud's own id when they are new."""
+        """Opens the file, or keeps the ledger in memory; ``ident`` becomes the cloud's own id when it is new."""
         self._path = path
         with self._explained("opened"):
             if path is not None:
@@ -95,7 +95,7 @@ class Ledger:
             self._db = sqlite3.connect(
                 ":memory:" if path is None else path, isolation_level=None, check_same_thread=False, timeout=0.3
             )
-        # One that is forgotten lets go of its file as well; SQLite alone would complain about it.
+        # A ledger that is garbage-collected closes its file as well; SQLite alone would warn about it.
         self._close = weakref.finalize(self, self._db.close)
         try:
             with self._explained("opened"):
@@ -121,7 +121,7 @@ class Ledger:
         self.ident = about["ident"]
 
     def write(self, record: Record) -> None:
-        """On disk when this returns; on an error nothing was written."""
+        """Writes a record; it is on disk when this returns. On an error nothing was written."""
         with self._explained("written"):
             self._db.execute(_WRITE, _row(record))
 
@@ -145,7 +145,7 @@ class Ledger:
         return self._read(f"{_SELECT} ORDER BY seq", ())
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         self._close()
 
     def _read(self, query: str, values: Sequence[object]) -> list[Record]:
@@ -154,7 +154,7 @@ class Ledger:
 
     @contextlib.contextmanager
     def _explained(self, what: str) -> Iterator[None]:
-        """A trouble of SQLite in words that say what to do."""
+        """Translates errors of SQLite to errors that say what to do."""
         try:
             yield
         except sqlite3.OperationalError as error:

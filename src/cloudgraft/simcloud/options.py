@@ -1,4 +1,4 @@
-"""What a configuration file may say: about a simulated cloud, and about the machines of a group."""
+"""Validates the options of a simulated cloud, and the settings of a group's machines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_PER_PAGE = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeOptions:
-    """A machine type of one's own. Amounts are written as Kubernetes writes them."""
+    """A custom machine type. Amounts are Kubernetes quantities."""
 
     cpu: str | int
     memory: str | int
@@ -35,7 +35,7 @@ class ShapeOptions:
     hourly: Decimal | None = None
 
     def __post_init__(self) -> None:
-        """Refuses what is no amount, and what is no price."""
+        """Validates amounts and the price."""
         flaws = Flaws()
         flaws.expect_not_negative(pods=self.pods)
         amounts = {"cpu": self.cpu, "memory": self.memory, "ephemeralStorage": self.ephemeral_storage}
@@ -50,10 +50,10 @@ class ShapeOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedOptions:
-    """One simulated cloud. Without ``url`` it lives in this process, with everything below as it is said here.
+    """One simulated cloud. Without ``url`` it runs in this process, with the options below.
 
-    With ``url`` it is a process of its own (``cloudgraft simcloud``), which has its own options; of those here only
-    the first four count, and ``idempotency`` and ``list_lag``, which must say what that process was told.
+    With ``url`` it is a process of its own (``cloudgraft simcloud``) with its own options. Then only the first four
+    options count, and ``idempotency`` and ``list_lag``, which must be the same as in that process.
     """
 
     url: str = ""  # of a `cloudgraft simcloud`, such as http://127.0.0.1:9400
@@ -72,7 +72,7 @@ class SimulatedOptions:
     currency: str = "EUR"
 
     def __post_init__(self) -> None:
-        """Refuses what can never work."""
+        """Refuses options that can never work."""
         flaws = Flaws()
         flaws.expect_positive(timeout=self.timeout)
         flaws.expect_not_negative(
@@ -93,7 +93,7 @@ class SimulatedOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSettings:
-    """The ``machine:`` section of a group. The kubelet of the simulated cloud makes its nodes look like this."""
+    """The ``machine:`` section of a group. The kubelet of the simulated cloud gives its nodes these properties."""
 
     shape: str
     zone: str = ""
@@ -102,7 +102,7 @@ class MachineSettings:
     taints: Sequence[Taint] = ()
 
     def __post_init__(self) -> None:
-        """Refuses what no node can have."""
+        """Refuses properties that no node can have."""
         flaws = Flaws()
         flaws.expect(self.shape, "shape", "must not be empty")
         for index, taint in enumerate(self.taints):

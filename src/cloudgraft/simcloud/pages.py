@@ -1,4 +1,4 @@
-"""Lists come in pages. What looks like a part of one is an error, never an answer."""
+"""Reads lists page by page. A list that may be incomplete is an error, never an answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Page(Generic[T]):
 
 
 async def read_all(fetch: Callable[[str], Awaitable[Page[T]]]) -> list[T]:
-    """All pages, one after the other; raises UnavailableError when one of them is not whole."""
+    """Reads all pages, one after the other; raises UnavailableError when one of them is incomplete."""
     found: list[T] = []
     cursors = {""}
     cursor = ""

@@ -1,7 +1,7 @@
-"""A machine as the cloud itself knows it: when everything that happens to it happens, and what follows from that.
+"""Defines a machine as the cloud knows it: the times of all that happens to it, and the state that follows.
 
-What state a machine is in is never written down: it follows from these times and the clock. So a restart finds every
-machine where it should be by then, time can be simulated, and a list can show the past.
+A machine's state is never stored: it follows from these times and the clock. So after a restart every machine is where
+it should be by then, time can be simulated, and a list can show the past.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from cloudgraft.simcloud.options import MachineSettings
 __all__ = ["LedgerEntry", "Order", "Record", "SimMachine"]
 
 _HOUR = Decimal(3600)
-_CENTS = Decimal("0.000001")  # what is kept of a currency's unit
+_CENTS = Decimal("0.000001")  # the precision of amounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What a client asks for."""
+    """A client's order."""
 
     name: str
     settings: MachineSettings
@@ -34,7 +34,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimMachine:
-    """A machine at one moment. ``state`` is what the cloud says of it; one that is gone is not shown at all."""
+    """A machine at one moment. ``state`` is the state that the cloud reports; a gone machine is not shown."""
 
     seq: int
     machine_id: str
@@ -50,12 +50,12 @@ class SimMachine:
 
     @property
     def labels(self) -> dict[str, str]:
-        """What its node is labelled with, but for its host name."""
+        """The labels of its node, without the host name."""
         zone = {"topology.kubernetes.io/zone": self.settings.zone} if self.settings.zone else {}
         return {**self.shape.labels, **zone, **self.settings.labels}
 
     def as_machine(self) -> Machine:
-        """As a driver shows it."""
+        """Converts it to the driver's type."""
         return Machine(
             name=self.name,
             machine_id=self.machine_id,
@@ -69,7 +69,7 @@ class SimMachine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:
-    """A machine as the ledger tells it: also one that is long gone."""
+    """A machine as the ledger reports it, also one that is long gone."""
 
     machine_id: str
     provider_id: str
@@ -77,7 +77,7 @@ class LedgerEntry:
     token: str
     client: str  # who made it
     shape: str
-    tags: Mapping[str, str]  # as they were ordered, whatever became of them
+    tags: Mapping[str, str]  # as ordered, even if the machine has lost them
     state: str  # a MachineState's value, or "gone"
     creates: int  # calls that were answered with this machine
     deletes: int  # calls to delete it, also those that it ignored
@@ -119,7 +119,7 @@ class Record:
         return self.created_at <= moment and not _is_past(self.gone_at, moment)
 
     def state_at(self, moment: float) -> MachineState:
-        """What the cloud says of it, while it exists; of one that is gone, that it is being deleted."""
+        """The state that the cloud reports while it exists; of a gone machine: being deleted."""
         if _is_past(self.delete_asked_at, moment) or _is_past(self.gone_at, moment):
             return MachineState.DELETING
         if _is_past(self.dies_at, moment):
@@ -148,13 +148,13 @@ class Record:
         return "the machine died" if self.state_at(moment) is MachineState.FAILED else ""
 
     def cost_at(self, moment: float) -> Decimal:
-        """What it has cost until then: it is paid for from the order until it is gone, dead or alive."""
+        """The cost until then: it is charged from the order until it is gone, even while it is dead."""
         end = moment if self.gone_at is None else min(moment, self.gone_at)
         seconds = max(Decimal(0), Decimal(str(end)) - Decimal(str(self.created_at)))
         return ((self.hourly or Decimal(0)) * seconds / _HOUR).quantize(_CENTS)
 
     def entry_at(self, moment: float) -> LedgerEntry:
-        """The machine as the ledger tells it."""
+        """The machine as the ledger reports it."""
         is_gone = _is_past(self.gone_at, moment)
         return LedgerEntry(
             machine_id=self.machine_id,
@@ -176,7 +176,7 @@ class Record:
         )
 
     def changes_after(self, moment: float) -> list[float]:
-        """When something will happen to it by itself."""
+        """The times at which something will happen to it by itself."""
         times = (self.boots_at, self.dies_at, self.tags_lost_at, self.gone_at)
         return [time for time in times if time is not None and time > moment]
 

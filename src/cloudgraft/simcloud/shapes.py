@@ -1,4 +1,4 @@
-"""The machine types on offer, and what an hour of each costs."""
+"""Lists the machine types on offer, with their hourly prices."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Offer:
 
 
 class Catalog:
-    """All that the cloud sells: the default shapes, and those of its options beside or instead of them."""
+    """All shapes on offer: the defaults, and those of the options, which may replace them."""
 
     def __init__(self, options: SimulatedOptions) -> None:
         self.currency = options.currency

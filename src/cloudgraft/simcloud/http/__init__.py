@@ -1,1 +1,1 @@
-"""The simulated cloud as a process of its own, over HTTP."""
+"""Serves the simulated cloud over HTTP, as a process of its own."""

@@ -1,7 +1,7 @@
-"""The way to a simulated cloud that is a process of its own: HTTP, with one connection per thread.
+"""Calls a simulated cloud in another process: HTTP, with one connection per thread.
 
-What an error means hangs on what may have been done. Nothing was sent: UnavailableError. A change was sent and the
-answer is missing, late, or a 500: DeadlineError, for nobody knows. A question went wrong: nothing was done by it.
+The error depends on what may have been done. Nothing was sent: UnavailableError. A change was sent and the answer is
+missing, late, or a 500: DeadlineError, because the outcome is unknown. A read that fails has changed nothing.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ __all__ = ["HttpLink"]
 
 A = TypeVar("A")
 T = TypeVar("T")
-_THREADS: Final = 10  # as many as the engine makes calls at a time, and a list beside them
+_THREADS: Final = 10  # the engine's concurrent calls, and a list
 _LARGEST: Final = 1 << 26  # bytes of an answer
-_TICK: Final = 1e-5  # seconds: a datetime has no more than microseconds of what was told
+_TICK: Final = 1e-5  # seconds: a datetime keeps only microseconds of the time that was sent
 
 
 class HttpLink:
@@ -125,7 +125,7 @@ class HttpLink:
         return self._understood(json.loads, data)
 
     def _connected(self) -> http.client.HTTPConnection:
-        """This thread's connection, made anew when it was closed on the other side."""
+        """This thread's connection, made again when the other side closed it."""
         connection: http.client.HTTPConnection | None = getattr(self._own, "connection", None)
         if connection is None:
             connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
@@ -149,14 +149,14 @@ class HttpLink:
         return connection
 
     def _check_open(self, connection: http.client.HTTPConnection) -> None:
-        """Closes what was opened while :meth:`close` went through the connections: nobody else would."""
+        """Closes a connection that was opened while :meth:`close` closed the others."""
         with self._lock:
             if not self._closed:
                 return
         connection.close()
         raise UnavailableError("the driver of the simulated cloud is closed")
 
-    # -- what errors mean ----------------------------------------------------------------------------------------------
+    # -- errors --------------------------------------------------------------------------------------------------------
 
     def _no_answer(self, error: Exception, *, is_change: bool) -> CloudgraftError:
         if isinstance(error, TimeoutError):

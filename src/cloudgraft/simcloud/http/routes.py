@@ -1,4 +1,4 @@
-"""The HTTP interface without HTTP: from a method, a path and a body to a status and an answer.
+"""Answers the HTTP interface without HTTP: from a method, a path and a body to a status and an answer.
 
 =============================  ========================================================================================
 ``POST /machines``             create: ``{"name", "shape", "token", "client", "tags", "zone", "labels", "taints"}``;
@@ -7,11 +7,11 @@
 ``GET /machines/ID``           one machine
 ``DELETE /machines/ID``        delete it
 ``PATCH /machines/ID``         ``{"tags": {…}}``: puts these on it; one that is ``null`` is taken off
-``POST /machines/ID:kill``     it dies, and stays as failed; ``:vanish``: it is gone; ``:lose-tags``
+``POST /machines/ID:kill``     it dies and stays as failed; ``:vanish``: it is gone; ``:lose-tags``
 ``GET /shapes``, ``/prices``   what is on offer
 ``GET /chaos``, ``PUT``        what goes wrong (:mod:`cloudgraft.simcloud.chaos`)
-``GET /ledger``                every machine ever made (``?client=``), calls by kind, faults that struck
-``GET /healthz``               that it is up
+``GET /ledger``                every machine ever made (``?client=``), calls by kind, faults that occurred
+``GET /healthz``               200 while it runs
 =============================  ========================================================================================
 
 Chaos is for clients: an operator's calls (``chaos``, ``ledger``, ``healthz``, ``ID:…``) are never slow or wrong.
@@ -38,7 +38,7 @@ from cloudgraft.simcloud.http import json_forms as forms
 __all__ = ["Answer", "MethodNotAllowedError", "NoSuchPathError", "Routes"]
 
 T = TypeVar("T")
-_LOOK = 0.02  # seconds between two looks whether the cloud still hangs
+_LOOK = 0.02  # seconds between two checks whether the cloud still hangs
 _LIMIT = 100
 _MOST_PER_PAGE = 1000
 
@@ -48,7 +48,7 @@ class NoSuchPathError(Exception):
 
 
 class MethodNotAllowedError(Exception):
-    """There is, but not by that method; the argument says by which."""
+    """The path does not have that method; the argument names those it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class _Call:
 
 
 class Routes:
-    """Answers calls to one cloud. Blocks for as long as chaos says."""
+    """Answers calls to one cloud. Blocks for as long as the faults demand."""
 
     def __init__(self, cloud: SimulatedCloud) -> None:
         self._cloud = cloud

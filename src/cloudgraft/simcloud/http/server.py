@@ -1,4 +1,4 @@
-"""The simulated cloud behind a port: HTTP/1.1 with JSON, in threads, on this machine only unless told otherwise."""
+"""Serves the simulated cloud on a port: HTTP/1.1 with JSON, in threads, on loopback unless configured otherwise."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class HttpServer:
     """Serves one cloud from :meth:`start` to :meth:`stop`."""
 
     def __init__(self, cloud: SimulatedCloud, listen: str = "127.0.0.1:0", *, insecure: bool = False) -> None:
-        """Opens the port, which may be 0; ``insecure`` lets other hosts in."""
+        """Opens the port, which may be 0; ``insecure`` admits other hosts."""
         host, _, port = listen.rpartition(":")
         if not (host and port.isascii() and port.isdigit() and int(port) <= 65535):
             raise InvalidArgumentError(f"{listen!r} is not an address of the form host:port, such as 127.0.0.1:9400")
@@ -51,12 +51,12 @@ class HttpServer:
 
     @property
     def address(self) -> str:
-        """Where it listens, with the real port."""
+        """The address, with the real port."""
         return self._http.listens_on
 
     @property
     def url(self) -> str:
-        """What a driver's ``url`` is."""
+        """The ``url`` for a driver."""
         return f"http://{self.address}"
 
     def start(self) -> None:
@@ -67,7 +67,7 @@ class HttpServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Closes the port and every connection. Calls that hang are left to themselves."""
+        """Closes the port and every connection. Does not wait for calls that hang."""
         if self._thread is not None:
             self._http.shutdown()
             self._thread.join()
@@ -84,7 +84,7 @@ class _Server(LimitedHttpServer):
         super().__init__(address, _Handler, connections=_CONNECTIONS, refuse=_note)
 
     def server_bind(self) -> None:
-        """Without the look-up of this machine's name, which may take seconds."""
+        """Binds without resolving this host's name, which may take seconds."""
         TCPServer.server_bind(self)
 
 
@@ -93,7 +93,7 @@ def _note(reason: str) -> None:
 
 
 class _Refused(Exception):  # noqa: N818 - not an error of ours
-    """A request that is not even looked at; the connection ends with it."""
+    """A request that is refused unread; the connection ends with it."""
 
     def __init__(self, status: HTTPStatus, message: str) -> None:
         super().__init__(message)
@@ -170,14 +170,14 @@ class _Handler(LimitedHandler):
             self.wfile.write(data)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What the base class refuses by itself, such as an overlong line; it would send HTML."""
+        """Answers what the base class refuses, such as an overlong line, with JSON; it would send HTML."""
         self.close_connection = True
-        self.request_version = self.protocol_version  # else the status would be left out for what is no HTTP at all
+        self.request_version = self.protocol_version  # else a request that is not HTTP would get no status
         status = HTTPStatus(code)
         self._send(status, _error("invalid_argument", message or status.phrase), {"Connection": "close"})
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-        """To the log, not to standard error."""
+        """Writes to the log, not to standard error."""
         log.debug("http", extra={"peer": self.client_address[0], "request": format % args})
 
 

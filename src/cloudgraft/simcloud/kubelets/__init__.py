@@ -1,1 +1,1 @@
-"""Kubelets of simulated machines: nodes, leases and pods on a real Kubernetes API."""
+"""Plays the kubelets of simulated machines: nodes, leases and pods on a real Kubernetes API."""

@@ -1,4 +1,4 @@
-"""Play the kubelets of the simulated cloud's machines: look, decide, and write, in a thread of their own."""
+"""Plays the kubelets of the simulated cloud's machines: observes, decides and writes, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ if TYPE_CHECKING:
 __all__ = ["Booked", "Cloud", "Kubelet", "NodeAgent", "NodeWriter"]
 
 
-# -- Carries out what was decided for nodes, pods and leases, one call or two each -------------------------------------
+# -- writing -----------------------------------------------------------------------------------------------------------
+# Carries out decisions about nodes, pods and leases, with one call or two each.
 
 
 class NodeWriter:
@@ -69,7 +70,7 @@ class NodeWriter:
         self._clock = clock
 
     async def write(self, action: Action) -> None:
-        """Does it. Raises an error of :mod:`cloudgraft.sdk.errors`, after which it may be done or not."""
+        """Carries out an action. After an error of :mod:`cloudgraft.sdk.errors` it may be done or not."""
         match action:
             case FinishPod(pod=pod):
                 await self._client.delete(BOUND_PODS, pod.name, namespace=pod.namespace, uid=pod.uid, grace_seconds=0)
@@ -92,19 +93,19 @@ class NodeWriter:
                 assert_never(action)
 
     async def _set_status(self, kind: Kind[Node] | Kind[Pod], target: Node | Pod, status: dict[str, object]) -> None:
-        """Only for the very object that was meant: the API refuses a patch that would change a uid."""
+        """A patch for exactly one object: the API refuses a patch that would change a uid."""
         patch = {"metadata": {"uid": target.uid}, "status": status}
         await self._client.patch(kind, target.name, patch, namespace=target.namespace, subresource="status")
 
     async def _remove(self, node: Node) -> None:
-        # The lease first: if we are stopped in between, the node is still there to remind us.
+        # The lease first: if we are stopped in between, the remaining node makes us try again.
         with suppress(NotFoundError):
             await self._client.delete(LEASES, node.name, namespace=LEASE_NAMESPACE)
         await self._client.delete(NODES, node.name, uid=node.uid)
         self._memory.removed.add(node.name)
 
     async def _lift(self, lift: LiftTaint) -> None:
-        """Takes away this one taint, if it is still where it was; others may be changing the list."""
+        """Removes this one taint, if it is still at its position; others may be changing the list."""
         path = f"/spec/taints/{lift.position}"
         patch = [{"op": "test", "path": f"{path}/key", "value": lift.key}, {"op": "remove", "path": path}]
         await self._client.patch(NODES, lift.node.name, patch, style=PatchStyle.JSON)
@@ -125,32 +126,33 @@ class NodeWriter:
         self._memory.leases[node.name] = now
 
 
-# -- Plays the kubelets of all machines: looks, decides, and writes, round after round ---------------------------------
+# -- rounds ------------------------------------------------------------------------------------------------------------
+# Plays the kubelets of all machines: observes, decides and writes, in rounds.
 
 
 _LOG = logging.getLogger("cloudgraft.simcloud.kubelets.kubelet")
 _AT_ONCE: Final = 16  # calls at a time
 _PER_ROUND: Final = 250  # actions of a kind: nothing waits for thousands of something else
-_NEW_PER_ROUND: Final = 50  # nodes: fewer, or the leases of those that are there would run out over the new ones
-_LOOK: Final = 0.1  # seconds between two looks at the cloud
-_LONGEST_REST: Final = 1.0  # seconds; then leases may be due, and attempts
-# After these the next call would fail in the same way: better to wait for the next round.
+_NEW_PER_ROUND: Final = 50  # nodes: fewer, or the leases of existing nodes would expire meanwhile
+_LOOK: Final = 0.1  # seconds between two reads of the cloud
+_LONGEST_REST: Final = 1.0  # seconds; then leases and retries may be due
+# After these errors the next call would fail in the same way: better to wait for the next round.
 _HOPELESS: Final = (UnavailableError, DeadlineError, RateLimitedError, AuthenticationError)
 
 
 class Booked(Protocol):
-    """A machine in the cloud's books."""
+    """A machine in the cloud's ledger."""
 
     @property
     def provider_id(self) -> str: ...  # noqa: D102 - as in Kubernetes
 
 
 class Cloud(Protocol):
-    """What is asked of the simulated cloud, from a thread of our own."""
+    """The interface of the simulated cloud for the kubelets' thread."""
 
     @property
     def revision(self) -> int:
-        """Grows whenever :meth:`machines` has something new to tell."""
+        """Grows whenever the result of :meth:`machines` changes."""
 
     def machines(self) -> Sequence[Simulated]:
         """Every machine that is there now, the oldest first."""
@@ -176,7 +178,7 @@ class NodeAgent:
         self._told: set[tuple[type[Action], type[CloudgraftError]]] = set()
 
     async def run(self) -> None:
-        """Plays on until cancelled."""
+        """Runs until cancelled."""
         self._memory.made = {entry.provider_id for entry in self._cloud.ledger()}
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._nodes.run())
@@ -194,16 +196,16 @@ class NodeAgent:
         """Returns when the cluster or the cloud has changed, and at the latest when leases may be due."""
         loop = asyncio.get_running_loop()
         latest = loop.time() + _LONGEST_REST
-        await asyncio.sleep(_LOOK)  # also when there is news already: it seldom comes alone
+        await asyncio.sleep(_LOOK)  # even if something has changed already: changes seldom come alone
         while not self._has_news and self._cloud.revision == self._revision and loop.time() < latest:  # noqa: ASYNC110
-            await asyncio.sleep(_LOOK)  # the cloud cannot call us: it has no loop, and its news come with time alone
+            await asyncio.sleep(_LOOK)  # the cloud cannot call us: it has no loop, and changes with time alone
 
     def _note_news(self) -> None:
         self._has_news = True
 
     def _decide(self) -> list[Action]:
         memory = self._memory
-        revision = self._cloud.revision  # before the machines: what changes in between is seen next time
+        revision = self._cloud.revision  # before the machines: a change in between is seen next time
         if revision != self._revision:
             self._machines = self._cloud.machines()
             memory.made.update(machine.provider_id for machine in self._machines)
@@ -214,7 +216,7 @@ class NodeAgent:
         return desired(self._machines, nodes, self._pods.objects.values(), memory, self._clock())
 
     async def _carry_out(self, actions: Sequence[Action]) -> None:
-        """Some of each kind, in order, a few at a time."""
+        """Carries out some actions of each kind, in order, a few at a time."""
         keyed = {key_of(action): action for action in actions}
         self._attempts.keep_only(keyed)
         now = time.monotonic()
@@ -241,9 +243,9 @@ class NodeAgent:
                 _LOG.debug("done: %s", key)
 
     def _tell(self, action: Action, error: CloudgraftError, *, failures: int) -> None:
-        """One warning per kind of trouble, not one per node, and none for a first failure.
+        """Logs one warning per kind of failure, not one per node, and none for a first failure.
 
-        That is often no trouble at all: somebody was faster, or we were, and have not seen it yet.
+        A first failure is often harmless: another client was faster, or we were and have not seen it yet.
         """
         entry = (type(action), type(error))
         is_news = failures > 1 and entry not in self._told
@@ -263,7 +265,7 @@ def _some_of_each(due: Sequence[tuple[str, Action]]) -> list[tuple[str, Action]]
     return chosen
 
 
-# -- The kubelets of the simulated cloud's machines, in a thread of their own ------------------------------------------
+# -- the thread --------------------------------------------------------------------------------------------------------
 # Without them a cluster would not notice the simulated machines: no node would appear, bound pods would stay pending,
 # and deleted ones would never go, so that no node ever became empty.
 
@@ -275,11 +277,11 @@ class Kubelet:
     """Makes the machines of a simulated cloud nodes of a cluster.
 
     It never touches a node whose providerID is not one of a machine that this cloud made. When it is stopped, the
-    nodes stay, and the cluster finds them silent; when it is started again, it takes up where it was.
+    nodes stay, and the cluster notices that they are silent; a new start continues with them.
     """
 
     def __init__(self, cloud: Cloud, kubeconfig: Path, *, clock: Callable[[], float] = time.time) -> None:
-        """``clock`` tells the time that is written into the cluster, by which leases are renewed."""
+        """``clock`` returns the time that is written into the cluster, and by which leases are renewed."""
         self._cloud = cloud
         self._clock = clock
         self._kubeconfig = kubeconfig
@@ -288,7 +290,7 @@ class Kubelet:
         self._halt: Callable[[], object] = lambda: None
 
     def start(self) -> None:
-        """Begins to play; the cluster need not be there yet.
+        """Starts the thread; the cluster need not exist yet.
 
         Raises PreconditionError when the extra ``kubernetes`` is not installed or when this was started before, and
         InvalidArgumentError when the kubeconfig cannot be used.
@@ -302,7 +304,7 @@ class Kubelet:
         _LOG.info("playing the kubelet", extra={"kubeconfig": str(self._kubeconfig)})
 
     def stop(self) -> None:
-        """Stops at once, whatever is under way. Twice is fine, and so is without a start."""
+        """Stops at once, also during a call. May be called twice, and without a start."""
         if self._thread is not None:
             self._halt()
             self._thread.join()
@@ -328,7 +330,7 @@ class Kubelet:
         try:
             await NodeAgent(self._cloud, client, clock=self._clock).run()
         except Exception:  # noqa: BLE001 - a bug of ours must not end it; all other trouble is dealt with inside
-            _LOG.exception("the simulated kubelet stumbled; it starts anew")
+            _LOG.exception("the simulated kubelet failed; it restarts")
 
 
 def _cancel(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> None:

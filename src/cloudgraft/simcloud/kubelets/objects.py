@@ -1,4 +1,4 @@
-"""What a kubelet writes: nodes, leases and the states of pods, as manifests. Pure functions of machine and time."""
+"""Builds what a kubelet writes: nodes, leases and pod states, as manifests. Pure functions of machine and time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _HEALTHY: Final = (
 
 
 class Settings(Protocol):
-    """What a machine was told about the node it is to be."""
+    """A machine's settings for its node."""
 
     @property
     def annotations(self) -> Mapping[str, str]: ...  # noqa: D102 - as in Kubernetes
@@ -82,7 +82,7 @@ class Simulated(Protocol):
 
 
 def allocatable(capacity: Mapping[str, Quantity]) -> dict[str, Quantity]:
-    """What pods may use, as a kubelet with its default settings computes it.
+    """The allocatable resources, as a kubelet with its default settings computes them.
 
     Nothing is reserved for the system, but 100Mi of memory and a tenth of the disk are kept, because below that the
     kubelet would evict; and memory that was set aside for huge pages is no other memory.
@@ -108,7 +108,7 @@ def node_labels(machine: Simulated) -> dict[str, str]:
 
 
 def node_manifest(machine: Simulated, now: float) -> Manifest:
-    """The whole node, Ready from its first moment; providerID as the cloud says it, byte for byte (R30)."""
+    """The whole node, Ready from the start; with the cloud's providerID, byte for byte (R30)."""
     taints = [_taint(taint) for taint in machine.settings.taints]
     return {
         "apiVersion": "v1",
@@ -149,7 +149,7 @@ def lost_status(now: float) -> dict[str, object]:
 
 
 def node_address(machine_id: str) -> str:
-    """An address that nobody routes (RFC 2544), always the same for a machine."""
+    """An address that is not routed (RFC 2544), always the same for a machine."""
     first, second, third = _digest(machine_id)[:3]
     return f"198.{18 + first % 2}.{second}.{third}"
 
@@ -194,7 +194,7 @@ def _node_info(machine_id: str, *, os: str, arch: str) -> dict[str, str]:
 
 
 def lease_manifest(node: str, uid: str, now: float) -> Manifest:
-    """The lease of a node; it belongs to the node, so that it goes with it."""
+    """The lease of a node; the node owns it, so that it is deleted with the node."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
     return {
         "apiVersion": "coordination.k8s.io/v1",
@@ -205,7 +205,7 @@ def lease_manifest(node: str, uid: str, now: float) -> Manifest:
 
 
 def lease_renewal(node: str, now: float) -> dict[str, object]:
-    """What changes in a lease when it is renewed."""
+    """The patch that renews a lease."""
     return {"spec": {"holderIdentity": node, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": _micro_time(now)}}
 
 

@@ -1,4 +1,4 @@
-"""What the kubelets of all machines have to do now: a pure decision."""
+"""Decides what the kubelets of all machines have to do now. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 _RENEW_AFTER: Final = 10.0  # seconds; a lease lasts four times as long
-# The API server puts the first on every new node, and a controller takes it off when the node is ready. There may be
+# The API server puts the first on every new node, and a controller removes it when the node is ready. There may be
 # no such controller, and then nothing would ever be scheduled there.
 _TAINTS_OF_UNREADY: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 
@@ -36,14 +36,14 @@ _FINISHING: Final = frozenset({MachineState.RUNNING, MachineState.DELETING})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishPod:
-    """End a pod whose deletion was asked for, or whose machine is gone: nobody else will."""
+    """End a pod that is being deleted, or whose machine is gone: no other component does."""
 
     pod: Pod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPod:
-    """Say that a bound pod runs."""
+    """Report that a bound pod runs."""
 
     pod: Pod
     host_address: str
@@ -51,7 +51,7 @@ class RunPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveNode:
-    """Take away the node of a machine that is gone (R57), and its lease."""
+    """Remove the node of a machine that is gone (R57), and its lease."""
 
     node: Node
 
@@ -65,7 +65,7 @@ class CreateNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportReady:
-    """Say that a node is healthy after all, such as after our own restart."""
+    """Report that a node is healthy again, such as after our own restart."""
 
     node: Node
     machine: Simulated
@@ -73,14 +73,14 @@ class ReportReady:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportLost:
-    """Say that nothing was heard of a node for too long."""
+    """Report that a node was silent for too long."""
 
     node: Node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiftTaint:
-    """Take the taint of a node that is not ready off one that is."""
+    """Remove the not-ready taint from a node that is ready."""
 
     node: Node
     position: int
@@ -96,18 +96,18 @@ class KeepLease:
 
 @dataclass(slots=True)
 class Memory:
-    """What was done before, as far as it matters for what is to be done."""
+    """Earlier actions that later decisions need."""
 
     made: set[str] = field(default_factory=set)  # the providerID of every machine that this cloud ever made
     leases: dict[str, float] = field(default_factory=dict)  # node -> when its lease was last renewed by us
-    removed: set[str] = field(default_factory=set)  # nodes that we took away: pods may still be bound to them
+    removed: set[str] = field(default_factory=set)  # nodes that we removed: pods may still be bound to them
 
 
 Action = FinishPod | RunPod | RemoveNode | CreateNode | ReportReady | ReportLost | LiftTaint | KeepLease
 
 
 def key_of(action: Action) -> str:
-    """The same for the same thing to do, however often it is decided; another for another object of the same name."""
+    """The key of an action: stable when it is decided again, different for another object of the same name."""
     match action:
         case FinishPod(pod=pod) | RunPod(pod=pod):
             about = f"{pod.key} {pod.uid}"
@@ -125,7 +125,7 @@ def desired(
     memory: Memory,
     now: float,
 ) -> list[Action]:
-    """Everything that differs from how it should be, the most urgent first.
+    """All actions that are needed now, the most urgent first.
 
     ``machines`` are all that exist, the oldest first; ``nodes`` are all of the cluster, by name. No node is ever
     touched that is not of a machine in ``memory.made``.
@@ -162,7 +162,7 @@ def _pods(
 
 def _node(node: Node, machine: Simulated | None, renewed_at: float, now: float) -> Iterator[Action]:
     if machine is None:
-        if not node.deleting:  # else it waits for somebody else's finalizer
+        if not node.deleting:  # else it waits for another component's finalizer
             yield RemoveNode(node=node)
     elif machine.state is not MachineState.RUNNING:
         if node.ready and now - renewed_at >= LEASE_SECONDS:
@@ -188,7 +188,7 @@ def _newcomers(machines: Iterable[Simulated], ours: Mapping[str, Node]) -> Itera
 def _leases(
     ours: Mapping[str, Node], present: Mapping[str, Simulated], leases: Mapping[str, float], now: float
 ) -> list[KeepLease]:
-    """Those that are due, the oldest first, so that none runs out while there are too many to renew."""
+    """Leases that are due, the oldest first, so that none expires while there are too many to renew."""
     due = [
         (leases.get(node.name, 0.0), node)
         for node in ours.values()
