@@ -1,4 +1,4 @@
-"""What the author of a provider needs for tests: a provider in memory, planned faults, a real server in one line."""
+"""Helps authors of providers to test: a provider in memory, planned faults, a real server in one line."""
 
 from cloudgraft.testing.harness import Served, serving
 from cloudgraft.testing.memory import MemoryGroup, MemoryOptions, MemoryProvider

@@ -1,4 +1,4 @@
-"""A call log and one-shot faults for a provider in a test: the next call fails, waits or answers nonsense."""
+"""Logs the calls to a provider in a test, and plans faults: the next call fails, waits or answers nonsense."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LoggedCall:
 
 
 class CallLog:
-    """What was called, and what is to go wrong next."""
+    """The calls that were made, and the planned faults."""
 
     def __init__(self) -> None:
         self.calls: deque[LoggedCall] = deque(maxlen=_CALLS_KEPT)  # the latest; a server may run for months
@@ -38,12 +38,12 @@ class CallLog:
         return self._counts[method]
 
     def add(self, method: str, args: tuple[object, ...]) -> None:
-        """Writes a call down."""
+        """Records a call."""
         self.calls.append(LoggedCall(method, args))
         self._counts[method] += 1
 
     def fail_next(self, method: str, error: Exception) -> None:
-        """The next call of the method raises this error and does nothing else."""
+        """Makes the next call of the method raise this error and do nothing else."""
 
         async def fault() -> Any:
             raise error
@@ -51,7 +51,7 @@ class CallLog:
         self._faults[method].append(fault)
 
     def answer_next(self, method: str, answer: object) -> None:
-        """The next call of the method answers with this, whatever it is, and does nothing else."""
+        """Makes the next call of the method answer with this value, of any type, and do nothing else."""
 
         async def fault() -> Any:
             return answer
@@ -59,13 +59,13 @@ class CallLog:
         self._faults[method].append(fault)
 
     def hold_next(self, method: str) -> asyncio.Event:
-        """The next call of the method waits until the event that is returned is set, then goes on as usual."""
+        """Makes the next call of the method wait until the returned event is set, then go on as usual."""
         event = asyncio.Event()
         self._faults[method].append(_Hold(event))
         return event
 
     def take(self, method: str) -> _Fault | None:
-        """The fault planned for this call, if any; it is gone after that."""
+        """Takes the fault planned for this call, if any; each is used once."""
         planned = self._faults.get(method)
         return planned.popleft() if planned else None
 
@@ -90,7 +90,7 @@ Self = TypeVar("Self", bound=_HasLog)
 def recorded(
     method: Callable[Concatenate[Self, P], Awaitable[T]],
 ) -> Callable[Concatenate[Self, P], Coroutine[Any, Any, T]]:
-    """Writes each call of an async method into ``self.log`` and lets the planned faults happen."""
+    """Records each call of an async method in ``self.log`` and applies the planned faults."""
     name = getattr(method, "__name__", "")
 
     @functools.wraps(method)

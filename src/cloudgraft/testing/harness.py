@@ -1,4 +1,4 @@
-"""A real server for tests: own port on loopback, with throw-away certificates when asked for."""
+"""Runs a real server for tests: on a loopback port, with temporary certificates if wanted."""
 
 from __future__ import annotations
 

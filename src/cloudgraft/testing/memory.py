@@ -1,6 +1,6 @@
-"""A complete provider in memory: every author's first example, and the one that tests and the demo stand on.
+"""Implements a complete provider in memory: every author's first example; tests and the demo use it.
 
-It keeps the whole contract of :class:`~cloudgraft.sdk.Provider`, only that its machines are entries in a dict. Read it
+It keeps the whole contract of :class:`~cloudgraft.sdk.Provider`, but its machines are entries in a dict. Read it from
 top to bottom before you write your own.
 """
 
@@ -38,7 +38,7 @@ _REMEMBER_GONE = 30 * 60  # seconds; a Node object may outlive its machine that 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryGroup:
-    """One node group and the pretended cloud behind it."""
+    """One node group and the simulated cloud behind it."""
 
     id: str
     min_size: int = 0
@@ -57,7 +57,7 @@ class MemoryGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryOptions:
-    """What the configuration file may say about this provider."""
+    """The options of this provider in the configuration file."""
 
     groups: Sequence[MemoryGroup] = ()
 
@@ -77,7 +77,7 @@ class MemoryProvider(Provider):
     Options = MemoryOptions
 
     def __init__(self, options: MemoryOptions, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """A provider with these groups; ``clock`` tells the seconds by which machines boot and vanish."""
+        """A provider with these groups; machines boot and vanish by ``clock``, in seconds."""
         self.log = CallLog()
         self._clock = clock
         self._groups = {group.id: group for group in options.groups}
@@ -95,7 +95,7 @@ class MemoryProvider(Provider):
 
     @recorded
     async def node_group_for_node(self, node: NodeRef) -> NodeGroup | None:
-        """By provider id, else by name: the name of a node is the last part of its machine's id."""
+        """Finds the group by provider id, else by name: a node's name is the last part of its machine's id."""
         machine = self._find(node)
         return _node_group(self._groups[machine.group]) if machine else None
 
@@ -113,7 +113,7 @@ class MemoryProvider(Provider):
 
     @recorded
     async def template(self, group: str) -> NodeTemplate:
-        """What a new node of this group looks like."""
+        """The template of a new node of this group."""
         wanted = self._get(group)
         resources = {name: Quantity(getattr(wanted, name)) for name in ("cpu", "memory", "pods")}
         labels = {"kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux", **wanted.labels}
@@ -121,12 +121,12 @@ class MemoryProvider(Provider):
 
     @recorded
     async def options(self, group: str, defaults: AutoscalingOptions) -> AutoscalingOptions | None:
-        """Only what the group overrides."""
+        """Only the options that the group overrides."""
         return self._get(group).options
 
     @recorded
     async def node_price(self, node: NodeRef, start: datetime, end: datetime) -> float:
-        """By the group that the node or the template belongs to (R81)."""
+        """The price of the group that the node or the template belongs to (R81)."""
         machine = self._find(node)
         group = self._groups[machine.group] if machine else self._group_of_template(node.name)
         if group is None or group.hourly_price is None:
@@ -157,7 +157,7 @@ class MemoryProvider(Provider):
 
     @recorded
     async def increase_size(self, group: str, delta: int) -> None:
-        """Orders machines. What is out of stock is listed as a failed creation, for the autoscaler to see (R39)."""
+        """Orders machines. Without stock, a failed creation is listed for the autoscaler (R39)."""
         wanted = self._get(group)
         now = self._clock()
         left = delta if wanted.stock is None else max(0, wanted.stock - self._in_stock_use(group))
@@ -174,7 +174,7 @@ class MemoryProvider(Provider):
 
     @recorded
     async def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
-        """All or nothing; what is being deleted or gone already stays as it is (R52, R55, R56)."""
+        """Deletes all or none; machines already gone or being deleted are left alone (R52, R55, R56)."""
         wanted = self._get(group)
         found = [(node, self._find(node)) for node in nodes]
         for node, machine in found:
@@ -187,7 +187,7 @@ class MemoryProvider(Provider):
 
     @recorded
     async def decrease_target_size(self, group: str, delta: int) -> None:
-        """Gives back only what never became a machine (R59, R62)."""
+        """Lowers the target only by requests that never became a machine (R59, R62)."""
         self._lost[self._get(group).id] = max(0, self._lost[group] + delta)
 
     @recorded
