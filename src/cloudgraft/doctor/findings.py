@@ -1,4 +1,4 @@
-"""The one table of all findings. The reference page is made from it, and no finding is made without it."""
+"""Lists all findings in one table. The reference page is made from it, and no finding is made without it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = [
 ]
 
 
-# -- What a finding is, and how bad ------------------------------------------------------------------------------------
+# -- findings and severity ---------------------------------------------------------------------------------------------
 
 
 class Severity(enum.StrEnum):
-    """How bad it is; the order is from worst to least."""
+    """The severity of a finding, worst first."""
 
     ERROR = "error"  # it does not work, or does harm
     WARNING = "warning"  # it works until something else happens
@@ -42,27 +42,27 @@ class Severity(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One kind of finding. ``id`` never changes: scripts go by it."""
+    """One kind of finding. ``id`` never changes: scripts use it."""
 
     id: str
     severity: Severity
     title: str
-    why: str  # why it hurts
-    fix: str  # what mends it, where nothing more exact is known
+    why: str  # the harm it does
+    fix: str  # the general fix, where no specific one is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was found."""
+    """One finding."""
 
     entry: Entry
     where: str  # the file, the Deployment, the group, the node
-    what: str  # in the words of this very case
-    fix: str  # the command or the line that mends it
+    what: str  # the details of this case
+    fix: str  # the command or the line that fixes it
 
     @property
     def sort_key(self) -> tuple[int, str, str, str]:
-        """Worst first; else by id and place, so that two runs can be compared."""
+        """The sort key: worst first, then by id and place, so that two runs can be compared."""
         return self.entry.severity.rank, self.entry.id, self.where, self.what
 
     def as_json(self) -> dict[str, str]:
@@ -86,7 +86,7 @@ def exit_code(findings: Iterable[Finding]) -> int:
     return 1 if Severity.WARNING in found else 0
 
 
-# -- Findings in the configuration file and in the running server ------------------------------------------------------
+# -- configuration file and server -------------------------------------------------------------------------------------
 
 
 _ERROR, _WARNING, _NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
@@ -102,7 +102,7 @@ _SERVER: Final[tuple[Entry, ...]] = (
     Entry(
         id="config-missing",
         severity=_NOTE,
-        title="No configuration file was looked at",
+        title="No configuration file was checked",
         why="Whatever depends on it is not checked: groups, options, prices, certificates.",
         fix="cloudgraft doctor --config FILE",
     ),
@@ -132,16 +132,16 @@ _SERVER: Final[tuple[Entry, ...]] = (
     Entry(
         id="standby",
         severity=_NOTE,
-        title="This replica stands by: another one leads",
-        why="It serves nothing, as it should, and cannot say how machines and clouds are.",
+        title="This replica is on standby: another one leads",
+        why="It serves nothing, as it should, and does not know the state of machines and clouds.",
         fix="ask the replica that leads",
     ),
     Entry(
         id="first-list-awaited",
         severity=_WARNING,
         title="The server has started and does not answer the autoscaler yet",
-        why="The journal does not know some cloud, and nobody knows which machines there are ours before its first "
-        "list. An answer without them would do more harm than none.",
+        why="The journal does not know some cloud, so our machines there are unknown before its first list. An "
+        "answer without them would do more harm than none.",
         fix="wait; `cloudgraft status` shows the cloud, and engine.firstListTimeout limits the wait",
     ),
     Entry(
@@ -156,7 +156,7 @@ _SERVER: Final[tuple[Entry, ...]] = (
         severity=_WARNING,
         title="The running server leaves a node alone",
         why="It is not certain which machine it is, or something keeps it from being made complete: a node without the "
-        "right providerID is nobody's to the autoscaler, and its machine is deleted (R30).",
+        "right providerID belongs to no group for the autoscaler, and its machine is deleted (R30).",
         fix="what the finding says; docs/how-to/let-machines-join.md has the rules",
     ),
     Entry(
@@ -170,7 +170,7 @@ _SERVER: Final[tuple[Entry, ...]] = (
         id="group-left-out",
         severity=_ERROR,
         title="A node group is not served",
-        why="The autoscaler does not know it, and leaves its machines alone.",
+        why="The autoscaler does not know it, and does not touch its machines.",
         fix="cloudgraft explain GROUP",
     ),
     Entry(
@@ -226,13 +226,13 @@ _SERVER: Final[tuple[Entry, ...]] = (
         id="cloud-list-doubted",
         severity=_ERROR,
         title="A cloud's list misses many machines at once",
-        why="Such a list is more likely wrong than right. Until it has lasted, its machines count as if still there.",
+        why="Such a list is more likely wrong than right. Until that has lasted, the machines count as present.",
         fix="check the cloud, its account, its region; if the machines are gone, cloudgraft accept-loss --cloud NAME",
     ),
     Entry(
         id="quota-reached",
         severity=_WARNING,
-        title="A cloud has no more room",
+        title="A cloud is out of capacity",
         why="Machines of this group fail, and the autoscaler takes another group if there is one that fits.",
         fix="raise the quota in the cloud, choose another machine type or zone, or lower maxSize to what can be had",
     ),
@@ -240,7 +240,7 @@ _SERVER: Final[tuple[Entry, ...]] = (
         id="machines-fail",
         severity=_WARNING,
         title="Machines of a group fail",
-        why="Pods wait while machines are bought and thrown away, and the autoscaler backs the group off.",
+        why="Pods wait while machines are created and deleted, and the autoscaler backs off from the group.",
         fix="cloudgraft explain GROUP",
     ),
     Entry(
@@ -248,12 +248,12 @@ _SERVER: Final[tuple[Entry, ...]] = (
         severity=_WARNING,
         title="A guard is used up",
         why="No more machines are created, or deleted without an order, until there is room under it again.",
-        fix="raise the guard in the configuration file if this is what you want, else find out who needs so much",
+        fix="raise the guard in the configuration file if this is what you want, else find out what needs so much",
     ),
     Entry(
         id="orphans",
         severity=_WARNING,
-        title="A cloud has machines that nobody knows",
+        title="A cloud has orphaned machines",
         why="They look like ours and are paid for, but no group counts them.",
         fix="cloudgraft orphans list",
     ),
@@ -275,20 +275,20 @@ _SERVER: Final[tuple[Entry, ...]] = (
         id="machine-unproven",
         severity=_WARNING,
         title="A machine does not prove to be ours any more",
-        why="Somebody took our marks from it, so it is never deleted.",
+        why="Our marks were removed from it, so it is never deleted.",
         fix="cloudgraft orphans list",
     ),
     Entry(
         id="machine-stuck",
         severity=_WARNING,
         title="A machine cannot be deleted",
-        why="It is paid for although nobody wants it.",
+        why="It costs money although it is not wanted.",
         fix="cloudgraft orphans list",
     ),
 )
 
 
-# -- Findings about certificates, and about the way from the autoscaler to the server ----------------------------------
+# -- certificates and connection ---------------------------------------------------------------------------------------
 
 
 _TLS: Final[tuple[Entry, ...]] = (
@@ -296,14 +296,14 @@ _TLS: Final[tuple[Entry, ...]] = (
         id="tls-insecure",
         severity=_WARNING,
         title="The server listens without TLS",
-        why="Whoever reaches the port can create and delete machines.",
+        why="Anyone who reaches the port can create and delete machines.",
         fix="cloudgraft certs init certs --host NAME, then server.tls in place of server.insecure",
     ),
     Entry(
         id="tls-unreadable",
         severity=_ERROR,
         title="A certificate cannot be read",
-        why="Who should show it cannot, and the connection fails.",
+        why="The side that should present it cannot, and the connection fails.",
         fix="put it where the configuration says, PEM, readable by the user who needs it",
     ),
     Entry(
@@ -345,7 +345,7 @@ _TLS: Final[tuple[Entry, ...]] = (
         id="tls-key-readable",
         severity=_WARNING,
         title="A private key can be read by everybody",
-        why="Who has it can pretend to be its owner.",
+        why="Anyone who has it can impersonate its owner.",
         fix="chmod 600 FILE",
     ),
     Entry(
@@ -380,7 +380,7 @@ _TLS: Final[tuple[Entry, ...]] = (
         id="tls-on-one-side",
         severity=_ERROR,
         title="Only one side speaks TLS",
-        why="The autoscaler uses TLS only if its cloud-config has `cert`; the two then do not understand each other.",
+        why="The autoscaler uses TLS only if its cloud-config has `cert`. With TLS on one side only, every call fails.",
         fix="set key, cert and cacert in the cloud-config, and server.tls in the configuration file",
     ),
     Entry(
@@ -393,7 +393,7 @@ _TLS: Final[tuple[Entry, ...]] = (
     Entry(
         id="cloud-config-unknown",
         severity=_NOTE,
-        title="The autoscaler's cloud-config was not looked at",
+        title="The autoscaler's cloud-config was not checked",
         why="Its address, timeout and certificates are not compared with the server's.",
         fix="cloudgraft doctor --cloud-config FILE",
     ),
@@ -422,7 +422,7 @@ _TLS: Final[tuple[Entry, ...]] = (
 )
 
 
-# -- Findings about the autoscaler's Deployment: what runs, with which rights, and how often ---------------------------
+# -- the autoscaler's Deployment ---------------------------------------------------------------------------------------
 
 
 _AUTOSCALER: Final[tuple[Entry, ...]] = (
@@ -430,7 +430,7 @@ _AUTOSCALER: Final[tuple[Entry, ...]] = (
         id="autoscaler-not-found",
         severity=_WARNING,
         title="There is no autoscaler that uses externalgrpc",
-        why="Nobody calls this server, unless the autoscaler runs outside the cluster or under another name.",
+        why="No autoscaler calls this server, unless it runs outside the cluster or under another name.",
         fix="kubectl apply -k deploy, or say where it is with --autoscaler NAMESPACE/NAME",
     ),
     Entry(
@@ -444,7 +444,7 @@ _AUTOSCALER: Final[tuple[Entry, ...]] = (
         id="autoscaler-switched-off",
         severity=_WARNING,
         title="The autoscaler has no replicas",
-        why="Nobody asks for machines, and nobody gives them back.",
+        why="Nothing is scaled up or down.",
         fix="kubectl scale deployment NAME --replicas=1",
     ),
     Entry(
@@ -464,7 +464,7 @@ _AUTOSCALER: Final[tuple[Entry, ...]] = (
     Entry(
         id="release-unknown",
         severity=_WARNING,
-        title="The autoscaler's release cannot be told from its image",
+        title="The autoscaler's image does not show its release",
         why="What is true of some releases only is not checked, and a tag that moves changes the release by itself.",
         fix="name a release in the image's tag, such as v1.35.2",
     ),
@@ -472,14 +472,14 @@ _AUTOSCALER: Final[tuple[Entry, ...]] = (
         id="release-too-old",
         severity=_ERROR,
         title="The autoscaler is older than 1.25",
-        why="Its externalgrpc client was never tried with cloudgraft, and may not exist.",
+        why="Its externalgrpc client was never tested with cloudgraft, and may not exist.",
         fix="use a release from 1.25 to 1.37",
     ),
     Entry(
         id="release-too-new",
         severity=_WARNING,
         title="The autoscaler is newer than 1.37",
-        why="Nobody has tried this release with this cloudgraft.",
+        why="This release was not tested with this cloudgraft.",
         fix="use a release from 1.25 to 1.37, or a newer cloudgraft",
     ),
     Entry(
@@ -537,14 +537,14 @@ _AUTOSCALER: Final[tuple[Entry, ...]] = (
     Entry(
         id="rbac-unknown",
         severity=_NOTE,
-        title="The autoscaler's rights could not be asked for",
+        title="The autoscaler's rights could not be checked",
         why="Whether they are enough for its release is not checked.",
         fix="run doctor with a kubeconfig whose user may create subjectaccessreviews",
     ),
 )
 
 
-# -- Findings about the autoscaler's flags, and about options of groups that its release cannot be told ----------------
+# -- flags and options of groups ---------------------------------------------------------------------------------------
 
 
 _FLAGS: Final[tuple[Entry, ...]] = (
@@ -567,7 +567,7 @@ _FLAGS: Final[tuple[Entry, ...]] = (
         id="nodes-flag-misleads",
         severity=_WARNING,
         title="--nodes gives other sizes to a group than cloudgraft does",
-        why="What the flag says has no effect; minSize and maxSize in cloudgraft's configuration hold.",
+        why="The flag has no effect; minSize and maxSize in cloudgraft's configuration apply.",
         fix="remove the flag, and set minSize and maxSize in the configuration file",
     ),
     Entry(
@@ -590,21 +590,21 @@ _FLAGS: Final[tuple[Entry, ...]] = (
         id="expander-grpc",
         severity=_NOTE,
         title="--expander=grpc: another server chooses the group",
-        why="cloudgraft is no expander. If that server is away, the autoscaler goes on without its advice.",
+        why="cloudgraft is no expander. If that server is unavailable, the autoscaler goes on without its advice.",
         fix="nothing, if you run such a server; else --expander=least-waste",
     ),
     Entry(
         id="expander-grpc-incomplete",
         severity=_ERROR,
         title="--expander=grpc without its server",
-        why="Without --grpc-expander-url and --grpc-expander-cert the autoscaler ends when it starts, or asks nobody.",
+        why="Without --grpc-expander-url and --grpc-expander-cert the autoscaler ends at start, or gets no advice.",
         fix="--grpc-expander-url=HOST:PORT --grpc-expander-cert=FILE",
     ),
     Entry(
         id="expander-priority-no-configmap",
         severity=_WARNING,
         title="--expander=priority without its ConfigMap",
-        why="Without the priorities the expander lets every group pass, and the choice is left to chance.",
+        why="Without the priorities the expander lets every group pass, and the choice is random.",
         fix="make the ConfigMap cluster-autoscaler-priority-expander with the key priorities in the autoscaler's "
         "namespace",
     ),
@@ -664,34 +664,34 @@ _FLAGS: Final[tuple[Entry, ...]] = (
         id="scale-down-off",
         severity=_WARNING,
         title="Scale-down is turned off",
-        why="Machines are bought and never given back.",
+        why="Machines are created and never deleted.",
         fix="remove --scale-down-enabled=false",
     ),
     Entry(
         id="scale-down-too-eager",
         severity=_WARNING,
         title="Nodes are removed too early",
-        why="A node is taken away in the next lull and bought again a moment later; pods move all the time.",
+        why="A node is removed in the next lull and created again a moment later; pods move all the time.",
         fix="leave the flag at its default",
     ),
     Entry(
         id="scale-down-never",
         severity=_WARNING,
         title="Nodes are hardly ever removed",
-        why="With such values machines that nobody needs are paid for.",
+        why="With such values unneeded machines cost money.",
         fix="leave the flag at its default",
     ),
     Entry(
         id="unready-never-removed",
         severity=_WARNING,
         title="Nodes that are not ready are never removed",
-        why="A machine that died keeps its place in the group, and is paid for.",
+        why="A dead machine keeps its place in the group, and costs money.",
         fix="remove --scale-down-unready-enabled=false",
     ),
     Entry(
         id="provision-time-too-short",
         severity=_WARNING,
-        title="The autoscaler gives a machine up before cloudgraft does",
+        title="The autoscaler gives up on a machine before cloudgraft does",
         why="After --max-node-provision-time it deletes the machine and backs the group off, although it may be about "
         "to join (R47).",
         fix="--max-node-provision-time longer than engine.createDeadline and engine.joinDeadline together",
@@ -713,14 +713,14 @@ _FLAGS: Final[tuple[Entry, ...]] = (
 )
 
 
-# -- Findings in the cluster: nodes against machines, nodes against templates, rights ----------------------------------
+# -- the cluster -------------------------------------------------------------------------------------------------------
 
 
 _CLUSTER: Final[tuple[Entry, ...]] = (
     Entry(
         id="cluster-not-looked-at",
         severity=_NOTE,
-        title="No cluster was looked at",
+        title="No cluster was checked",
         why="Nodes, the autoscaler's Deployment and rights are not checked.",
         fix="cloudgraft doctor --kubeconfig FILE",
     ),
@@ -785,8 +785,8 @@ _CLUSTER: Final[tuple[Entry, ...]] = (
     Entry(
         id="node-left-behind",
         severity=_WARNING,
-        title="A node is left whose machine is gone",
-        why="Nobody deletes Node objects but a cloud-controller-manager or cloudgraft; the autoscaler counts it as "
+        title="The machine of a node is gone",
+        why="Only a cloud-controller-manager or cloudgraft deletes Node objects; the autoscaler counts it as "
         "being deleted for ever (R57).",
         fix="kubernetes.removeNodes: true, or kubectl delete node NAME",
     ),
@@ -802,7 +802,7 @@ _CLUSTER: Final[tuple[Entry, ...]] = (
         id="two-set-provider-ids",
         severity=_WARNING,
         title="A cloud-controller-manager runs, and cloudgraft sets providerIDs too",
-        why="Who comes first wins, and a providerID cannot be changed: nodes may get one that cloudgraft does not "
+        why="The first one wins, and a providerID cannot be changed: nodes may get one that cloudgraft does not "
         "list. The other may also delete nodes that it does not know.",
         fix="kubernetes: {setProviderID: false, removeNodes: false}, or remove the cloud-controller-manager",
     ),
@@ -832,7 +832,7 @@ _CLUSTER: Final[tuple[Entry, ...]] = (
     Entry(
         id="template-taint-unknown",
         severity=_WARNING,
-        title="Real nodes have a taint that the template does not tell of",
+        title="Real nodes have a taint that the template lacks",
         why="The autoscaler orders a node for pods that do not tolerate the taint, and orders another when they still "
         "wait.",
         fix="add it to template.taints",
@@ -855,7 +855,7 @@ _CLUSTER: Final[tuple[Entry, ...]] = (
 )
 
 
-# -- The one table of all findings. The reference page is made from it, and no finding is made without it --------------
+# -- all findings ------------------------------------------------------------------------------------------------------
 
 
 SECTIONS: Final[Mapping[str, tuple[Entry, ...]]] = {
@@ -869,22 +869,22 @@ ENTRIES: Final[Mapping[str, Entry]] = {entry.id: entry for section in SECTIONS.v
 
 
 def found(id_: str, *, where: str, what: str, fix: str = "") -> Finding:
-    """A finding of that kind; ``fix`` is what mends this very case, where that can be said."""
+    """A finding of that kind; ``fix`` is the specific fix of this case, where there is one."""
     entry = ENTRIES[id_]
     return Finding(entry=entry, where=where, what=what, fix=fix or entry.fix)
 
 
-# -- The reference page of all findings, from the table in the code ----------------------------------------------------
+# -- reference page ----------------------------------------------------------------------------------------------------
 
 
 _KEYS: Final[Mapping[str, str]] = {
-    "id": "what kind it is: one of those below",
+    "id": "the kind: one of those below",
     "severity": "`error`, `warning` or `note`",
     "title": "the kind in words",
     "where": "the file, Deployment, group or node",
-    "what": "this very case, in words",
-    "why": "why it hurts",
-    "fix": "the command or the line that mends it",
+    "what": "the details of this case",
+    "why": "why it matters",
+    "fix": "the command or the line that fixes it",
 }
 
 
@@ -912,7 +912,7 @@ def findings_page() -> str:
         "",
     ]
     for title, entries in SECTIONS.items():
-        lines += [f"## {title}", "", "| id | | what | why it hurts | what mends it |", "|---|---|---|---|---|"]
+        lines += [f"## {title}", "", "| id | | what | why it matters | fix |", "|---|---|---|---|---|"]
         lines += [_row(entry) for entry in entries]
         lines.append("")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Everything that doctor looks at, as values. What could not be looked at is None, and beside it stands why."""
+"""Defines everything that doctor reads, as values. What could not be read is None, with the reason beside it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class GroupSettings:
     max_size: int = 0
     options: AutoscalingOptions | None = None
     has_price: bool = False
-    # What the file itself says of its nodes, without what the machine type has.
+    # The properties of its nodes in the file, without those of the machine type.
     declared: NodeTemplate = field(default_factory=NodeTemplate)
 
 
@@ -59,12 +59,12 @@ class NodeCare:
     removes_nodes: bool = False
     match_by: tuple[str, ...] = ("name",)
     mints_tokens: bool = False
-    leaves_provider_ids: bool = False  # every cloud says that somebody else writes them
+    leaves_provider_ids: bool = False  # every cloud declares that another component sets them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The configuration file, as far as it matters here."""
+    """The settings of the configuration file that the checks need."""
 
     file: str
     has_tls: bool = False
@@ -74,7 +74,7 @@ class Settings:
     force_options: bool = False
     create_deadline: timedelta = timedelta(minutes=10)
     join_deadline: timedelta = timedelta(minutes=15)
-    has_own_deadlines: bool = False  # somebody wrote them down
+    has_own_deadlines: bool = False  # they are set in the file
     groups: tuple[GroupSettings, ...] = ()
     node_care: NodeCare | None = None
 
@@ -139,7 +139,7 @@ class Guard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Oddity:
-    """A machine that is not where it should be, as `cloudgraft orphans list` tells it."""
+    """An orphaned, missing or duplicate machine, as `cloudgraft orphans list` reports it."""
 
     kind: str
     cloud: str
@@ -151,9 +151,9 @@ class Oddity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """What the running server says of itself."""
+    """The state of the running server, as it reports it."""
 
-    prefix: str = ""  # how the names of its machines begin
+    prefix: str = ""  # of the names of its machines
     leader_trouble: str = ""
     opening_trouble: str = ""  # why it refuses calls since its start
     journal_trouble: str = ""
@@ -164,14 +164,14 @@ class Server:
     guards: tuple[Guard, ...] = ()
     oddities: tuple[Oddity, ...] = ()
     cluster_trouble: str = ""  # why it does not see the nodes
-    node_problems: tuple[str, ...] = ()  # as it tells them itself
+    node_problems: tuple[str, ...] = ()  # as it reports them itself
 
 
-# -- certificates and the way to the server ----------------------------------------------------------------------------
+# -- certificates and connection ---------------------------------------------------------------------------------------
 
 
 class Role(enum.StrEnum):
-    """What a certificate is used for."""
+    """The use of a certificate."""
 
     SERVER = "server"
     CLIENT = "client"
@@ -188,8 +188,8 @@ class Certificate:
     info: CertificateInfo | None = None
     trouble: str = ""  # why it cannot be read
     key_trouble: str = ""
-    key_readable: str = ""  # the key's file, when everybody can read it
-    untrusted: str = ""  # why the authority of the other side does not vouch for it
+    key_readable: str = ""  # the key's file, when every user can read it
+    untrusted: str = ""  # why the authority of the other side does not accept it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,12 +238,12 @@ class Autoscaler:
 
     @property
     def config_namespace(self) -> str:
-        """Where it looks for its own ConfigMaps."""
+        """The namespace of its own ConfigMaps."""
         return self.flags.text("namespace")
 
     @property
     def release(self) -> Release | None:
-        """Told by the tag of its image."""
+        """The release, from the tag of its image."""
         return Release.of_image(self.image)
 
 
@@ -262,7 +262,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """All of it at one moment."""
+    """Everything that doctor read, at one moment."""
 
     now: datetime
     settings: Settings | None = None
@@ -278,7 +278,7 @@ class Picture:
 
     @property
     def autoscalers(self) -> tuple[Autoscaler, ...]:
-        """Those that were found; where one calls this server by a name of its certificate, only such ones."""
+        """The autoscalers found; only those that call this server by a name of its certificate, if there are any."""
         found = (self.cluster.autoscalers or ()) if self.cluster else ()
         return tuple(one for one in found if self._is_called_by(one)) or found
 
@@ -288,7 +288,7 @@ class Picture:
         return config is not None and any(info.accepts(config.address.host) for info in servers)
 
     def cloud_configs(self) -> tuple[CloudConfigSeen, ...]:
-        """The one of the command line, else those of the cluster."""
+        """The cloud-config of the command line, else those of the cluster."""
         if self.cloud_config is not None:
             return (self.cloud_config,)
         return tuple(found.cloud_config for found in self.autoscalers if found.cloud_config is not None)

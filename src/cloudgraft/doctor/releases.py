@@ -1,4 +1,4 @@
-"""Know the autoscaler's releases: their order, their flags, and the rights that they need."""
+"""Knows the autoscaler's releases: their order, their flags, and the rights that they need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["DEFAULTS", "KNOWN", "NEWEST", "OLDEST", "Flags", "Release", "needed_
 
 
 # -- release -----------------------------------------------------------------------------------------------------------
-# Releases of the autoscaler: told by an image's tag, compared, and what some of them need that others do not.
+# Releases are read from an image's tag and compared; some need rights that others do not.
 
 
 _TAG: Final = re.compile(r":v?(\d+)\.(\d+)(?:\.(\d+))?(?:[-+.][\w.+-]*)?(?:@sha256:[0-9a-f]+)?$")
@@ -31,13 +31,13 @@ class Release:
 
     @classmethod
     def of_image(cls, image: str) -> Release | None:
-        """Of an image's tag: ``registry.example/cluster-autoscaler:v1.35.2``. None when the tag tells none."""
+        """From an image's tag: ``registry.example/cluster-autoscaler:v1.35.2``. None when the tag names none."""
         match = _TAG.search(image)
         return cls(*(int(part or 0) for part in match.groups())) if match else None
 
     @classmethod
     def of_version(cls, text: str) -> Release | None:
-        """Of a version, such as ``v1.34.4+k3s1``."""
+        """From a version, such as ``v1.34.4+k3s1``."""
         match = _VERSION.match(text)
         return cls(*(int(part or 0) for part in match.groups())) if match else None
 
@@ -54,7 +54,7 @@ OLDEST: Final = (1, 25)
 NEWEST: Final = (1, 37)
 
 _READS: Final = ("list", "watch")
-# What the caches of every release hold: its own, and those of the scheduler that it simulates.
+# Resources in the caches of every release: its own, and those of the scheduler that it simulates.
 _WATCHED: Final = {
     "": (
         "namespaces",
@@ -77,7 +77,7 @@ _SINCE_DEVICES: Final = (1, 35)  # before that only with a flag, which came with
 
 
 def needed_rights(release: Release | None, *, with_devices: bool) -> tuple[tuple[str, str, str], ...]:
-    """What an autoscaler must be allowed to do in the whole cluster: group of the API, resource, verb.
+    """The rights that an autoscaler needs in the whole cluster: API group, resource, verb.
 
     ``with_devices``: it was started with --enable-dynamic-resource-allocation. Of an unknown release only what every
     release needs.
@@ -90,10 +90,10 @@ def needed_rights(release: Release | None, *, with_devices: bool) -> tuple[tuple
     return (*((group, resource, verb) for group, resource in watched for verb in _READS), *_DONE)
 
 
-# -- The autoscaler's flags as they stand in a Deployment, and which release knows which -------------------------------
+# -- flags -------------------------------------------------------------------------------------------------------------
 
 
-# What is assumed where a flag is not given; the same in every release from 1.25 to 1.37.
+# Defaults of flags; the same in every release from 1.25 to 1.37.
 DEFAULTS: Final[Mapping[str, str]] = {
     "namespace": "kube-system",
     "max-node-provision-time": "15m",
@@ -230,7 +230,7 @@ class Flags:
         return [word.strip() for word in self.text(name).split(",") if word.strip()]
 
     def is_set(self, name: str) -> bool:
-        """Whether it is given at all."""
+        """Whether it is given."""
         return name in self.values
 
     def is_true(self, name: str) -> bool:

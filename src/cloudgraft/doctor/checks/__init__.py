@@ -1,4 +1,4 @@
-"""Examine a picture: all checks, one module for each subject. Every one is pure: a picture in, findings out."""
+"""Runs all checks on a picture, one module per subject. Every check is pure: a picture in, findings out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The autoscaler's Deployment: how many there are, of which release, what they mount, and what they may do."""
+"""Checks the autoscaler's Deployment: how many there are, their release, mounts and rights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["check", "mount_of"]
 
 
 def check(picture: Picture) -> Iterator[Finding]:
-    """Each of them, and all together."""
+    """Checks each autoscaler, and all together."""
     cluster = picture.cluster
     if cluster is None:
         return
@@ -36,7 +36,7 @@ def check(picture: Picture) -> Iterator[Finding]:
 
 
 def _together(autoscalers: tuple[Autoscaler, ...]) -> Iterator[Finding]:
-    """Those that call one address. Of one whose cloud-config cannot be read nothing is said."""
+    """Finds autoscalers that call one address. One whose cloud-config cannot be read is not judged."""
     by_address: dict[str, list[Autoscaler]] = defaultdict(list)
     for autoscaler in autoscalers:
         config = autoscaler.cloud_config.config if autoscaler.cloud_config else None
@@ -66,7 +66,7 @@ def _release(autoscaler: Autoscaler, cluster: Release | None) -> Iterator[Findin
 
 
 def _way(autoscaler: Autoscaler) -> Iterator[Finding]:
-    """From its flags to the files that they name."""
+    """Checks the flags and the files that they name."""
     flags, where = autoscaler.flags, autoscaler.where
     provider, path = flags.text("cloud-provider"), flags.text("cloud-config")
     if provider != "externalgrpc":

@@ -1,4 +1,4 @@
-"""Check the autoscaler's flags, its expanders, and the options of groups against its release."""
+"""Checks the autoscaler's flags, its expanders, and the options of groups against its release."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from cloudgraft.sdk.types import AutoscalingOptions
 __all__ = ["check", "check_expanders", "check_options"]
 
 
-# -- The autoscaler's flags: those it does not know, those without effect, and values that hurt ------------------------
+# -- flags -------------------------------------------------------------------------------------------------------------
+# Finds unknown flags, flags without effect, and harmful values.
 
 
 _NODES: Final = re.compile(r"(-?\d+):(-?\d+):(.+)")
@@ -26,7 +27,7 @@ _LAZY: Final = timedelta(hours=24)
 
 
 def check(picture: Picture) -> Iterator[Finding]:
-    """All flags of all autoscalers."""
+    """Checks all flags of all autoscalers."""
     for autoscaler in picture.autoscalers:
         yield from _unknown(autoscaler)
         yield from _nodes(autoscaler, picture)
@@ -97,7 +98,7 @@ def _scale_down(autoscaler: Autoscaler) -> Iterator[Finding]:
 
 
 def _provision_time(autoscaler: Autoscaler, picture: Picture) -> Iterator[Finding]:
-    """By default cloudgraft is the more patient one, which is fine unless somebody counts on its patience."""
+    """By default cloudgraft waits longer than the autoscaler. That is fine unless an operator set its deadlines."""
     settings, given = picture.settings, autoscaler.flags.duration("max-node-provision-time")
     if settings is None or given is None:
         return
@@ -120,7 +121,7 @@ def _moved(autoscaler: Autoscaler) -> Iterator[Finding]:
         yield found("system-pods-moved", where=where, what="--skip-nodes-with-system-pods=false")
 
 
-# -- How the autoscaler chooses among groups, and whether that can work ------------------------------------------------
+# -- expanders ---------------------------------------------------------------------------------------------------------
 
 
 _MAP: Final = "cluster-autoscaler-priority-expander"
@@ -128,7 +129,7 @@ _ANYTHING: Final = re.compile("")
 
 
 def check_expanders(picture: Picture) -> Iterator[Finding]:
-    """Each expander of each autoscaler's chain."""
+    """Checks each expander of each autoscaler's chain."""
     for autoscaler in picture.autoscalers:
         chain = autoscaler.flags.words("expander")
         if "price" in chain:
@@ -164,7 +165,7 @@ def _grpc(autoscaler: Autoscaler) -> Iterator[Finding]:
 def _priority(autoscaler: Autoscaler, picture: Picture) -> Iterator[Finding]:
     where = f"ConfigMap {autoscaler.config_namespace}/{_MAP}"
     if autoscaler.priorities_trouble:
-        return  # it could not be read, which says nothing of it
+        return  # it could not be read, which proves nothing
     if autoscaler.priorities is None:
         yield found("expander-priority-no-configmap", where=where, what="there is none with the key priorities")
         return
@@ -181,7 +182,7 @@ def _priority(autoscaler: Autoscaler, picture: Picture) -> Iterator[Finding]:
 
 
 def _patterns(text: str) -> list[re.Pattern[str]] | None:
-    """The patterns, as far as Go's and Python's are the same; None when the text makes no sense."""
+    """The patterns, as far as Go's and Python's are the same; None when the text is invalid."""
     try:
         read = parse_yaml(text)
         return [_pattern(pattern) for patterns in read.values() for pattern in patterns]
@@ -190,7 +191,7 @@ def _patterns(text: str) -> list[re.Pattern[str]] | None:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """One that only Go understands may match anything: nothing is said of it."""
+    """Whether a pattern matches. One that only Go understands may match anything, so it is not judged."""
     if "[[:" in text:
         return _ANYTHING
     try:
@@ -199,11 +200,11 @@ def _pattern(text: str) -> re.Pattern[str]:
         return _ANYTHING
 
 
-# -- Options of groups against the release that is to be told: B1, B2, B3 and B6 ---------------------------------------
+# -- options of groups (B1, B2, B3 and B6) -----------------------------------------------------------------------------
 
 
 def check_options(picture: Picture) -> Iterator[Finding]:
-    """Every group with options, for every autoscaler."""
+    """Checks every group with options, for every autoscaler."""
     settings = picture.settings
     if settings is None:
         return
@@ -233,10 +234,10 @@ _HARM = {"B1": "options-delete-new-machines", "B2": "options-turn-off", "B3": "o
 
 
 def _bug(options: AutoscalingOptions, release: Release) -> str | None:
-    """Which bug keeps cloudgraft from sending them; see docs/explanation/releases.md."""
+    """The bug that keeps cloudgraft from sending options; see docs/explanation/releases.md."""
     if release.is_of <= (1, 28):
         return "B1"
-    if release < Release(1, 34, 2):  # on the wire they cannot be told from those that have the bug
+    if release < Release(1, 34, 2):  # on the wire they look like those that have the bug
         says_both = options.ignore_daemon_sets_utilization is False and not options.zero_or_max_node_scaling
         return None if says_both else "B2"
     return "B3" if release.is_of >= (1, 35) else None

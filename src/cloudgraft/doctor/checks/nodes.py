@@ -1,4 +1,4 @@
-"""Check real nodes against machines and against the templates of their groups."""
+"""Checks real nodes against machines and against the templates of their groups."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ __all__ = ["check", "check_templates"]
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------------
-# Nodes against machines: the providerIDs above all, for a node without the right one costs its machine its life.
+# Compares nodes with machines: the providerIDs above all, because the machine of a node with a wrong one is deleted.
 
 
 _UNINITIALIZED: Final = "node.cloudprovider.kubernetes.io/uninitialized"
 _ROLES: Final = ("control-plane", "master", "etcd")
-# In seconds. Until then it is the usual course of things that ...
+# In seconds. Until then it is normal that ...
 _PATIENCE: Final = 600.0  # a running machine has no node; longer where the engine gives it longer
 _WRITING: Final = 60.0  # a node has no providerID
 _WAITING: Final = 300.0  # a node waits for a cloud-controller-manager
-_BEFORE: Final = 600.0  # a node registers before its machine is seen to run
-_OTHER_CONTROLLERS: Final = ("k3s://", "rke2://")  # their servers write such providerIDs, unless told not to
+_BEFORE: Final = 600.0  # a node registers before its machine is listed as running
+_OTHER_CONTROLLERS: Final = ("k3s://", "rke2://")  # their servers write such providerIDs by default
 
 
 def check(picture: Picture) -> Iterator[Finding]:
-    """Nodes, machines, and who else looks after nodes."""
+    """Checks nodes, machines, and other controllers of nodes."""
     cluster = picture.cluster
     if cluster is None:
         return
@@ -53,7 +53,7 @@ def check(picture: Picture) -> Iterator[Finding]:
 
 
 def _age(node: Node, picture: Picture) -> float:
-    """In seconds; of one that does not say since when it is there, more than anybody asks for."""
+    """The age in seconds; for a node without a creation time, larger than any limit."""
     return picture.now.timestamp() - node.created_at
 
 
@@ -95,7 +95,7 @@ def _machines(machines: Sequence[Machine], nodes: Sequence[Node], picture: Pictu
 
 
 def _judged(machine: Machine, node: Node) -> Finding:
-    """A node that is named like the machine, and has another providerID or none."""
+    """The finding for a node with the name of the machine, and another providerID or none."""
     where, status = f"node {node.name}", f"cloudgraft status {machine.group}"
     what = f"machine {machine.name} of group {machine.group} is {machine.provider_id}, its node "
     if not node.provider_id:
@@ -115,7 +115,7 @@ def _resembles(machine: Machine, free: Sequence[Node]) -> Finding | None:
 
 
 def _difference(wanted: str, given: str) -> str | None:
-    """How two providerIDs differ, if they look like those of one machine."""
+    """The difference of two providerIDs, if they look like those of one machine."""
     if wanted.casefold() == given.casefold():
         return "provider-id-case"
     ends = [text.rstrip("/").rpartition("/")[2].casefold() for text in (wanted, given)]
@@ -124,7 +124,7 @@ def _difference(wanted: str, given: str) -> str | None:
 
 
 def _without_nodes(without: Sequence[Machine], nameless: Sequence[Node], picture: Picture) -> Iterator[Finding]:
-    """Machines whose node nobody knows; nodes that nobody knows may be theirs."""
+    """Finds machines without a node, and nodes without a machine that may be theirs."""
     care = picture.settings.node_care if picture.settings else None
     by_name_only = care is not None and care.sets_provider_id and care.match_by == ("name",)
     oldest = max((machine.state_age for machine in without), default=0.0)
@@ -140,11 +140,11 @@ def _without_nodes(without: Sequence[Machine], nameless: Sequence[Node], picture
 
 
 def _left_behind(server: Server, nodes: Sequence[Node]) -> Iterator[Finding]:
-    """A node that is not ready, of no machine that we know, and named or made as only ours are."""
+    """Finds nodes that are not ready, match no known machine, and have a name or providerID as only ours do."""
     known = {machine.provider_id.casefold() for machine in server.machines}
     names = {machine.name for machine in server.machines}
     strange = [node for node in nodes if node.provider_id and node.provider_id.casefold() not in known]
-    # Where others of the same make do well, as hand-made ones of the same cloud, the make tells nothing.
+    # Where other nodes of the same kind are ready, such as hand-made ones of the same cloud, the kind proves nothing.
     makes = {_make(provider_id) for provider_id in known} - {_make(node.provider_id) for node in strange if node.ready}
     for node in strange:
         is_named = bool(server.prefix) and node.name.startswith(server.prefix)
@@ -164,16 +164,17 @@ def _is_control_plane(node: Node) -> bool:
     return any(f"node-role.kubernetes.io/{role}" in node.labels for role in _ROLES)
 
 
-# -- Real nodes against the template of their group: what the autoscaler plans with must be what it gets ---------------
+# -- templates ---------------------------------------------------------------------------------------------------------
+# The autoscaler plans with the template, so real nodes must match it.
 
 
-# The least of what is promised that a node may have. Firmware and kernel keep some of the memory for themselves.
+# The smallest share of the promised amount that a node may have. Firmware and kernel reserve some memory.
 _MEMORY: Final = Fraction(94, 100)
 _LESS: Final = Fraction(98, 100)
 
 
 def check_templates(picture: Picture) -> Iterator[Finding]:
-    """Every ready node of a machine of ours; each difference once for its group, with the node that shows it."""
+    """Checks every ready node of our machines; reports each difference once per group, with a node that shows it."""
     told: set[tuple[str, str, str]] = set()
     differing: dict[str, str] = {}
     for group, nodes in _nodes_of_groups(picture).items():
@@ -187,7 +188,7 @@ def check_templates(picture: Picture) -> Iterator[Finding]:
 
 
 def _nodes_of_groups(picture: Picture) -> Mapping[str, Sequence[Node]]:
-    """Only those that have been there for a while: some labels, devices and taints come and go late."""
+    """Only nodes of some age: some labels, devices and taints appear or disappear late."""
     found: dict[str, list[Node]] = defaultdict(list)
     cluster, server = picture.cluster, picture.server
     if cluster is None or server is None:
@@ -201,7 +202,7 @@ def _nodes_of_groups(picture: Picture) -> Mapping[str, Sequence[Node]]:
 
 
 def _differences(group: str, node: Node, others: Sequence[Node], picture: Picture) -> Iterator[tuple[Finding, str]]:
-    """Each with what it is about."""
+    """Yields findings, each with its subject."""
     declared = {one.id: one.declared for one in picture.settings.groups} if picture.settings else {}
     served = picture.templates.get(group)
     template = served or declared.get(group)
@@ -210,7 +211,7 @@ def _differences(group: str, node: Node, others: Sequence[Node], picture: Pictur
     where = f"group {group}, node {node.name}"
     yield from _labels(template, node, where)
     yield from _missing_taints(template, node, where)
-    # What the engine has learned from real nodes is in the template that it serves, and not in the file.
+    # The served template includes what the engine has learned from real nodes; the file does not.
     is_learned = served is None and picture.settings is not None and picture.settings.node_care is not None
     if not is_learned:
         yield from _unknown_taints(template, others, _startup_taints(picture), where)
@@ -218,7 +219,7 @@ def _differences(group: str, node: Node, others: Sequence[Node], picture: Pictur
 
 
 def _startup_taints(picture: Picture) -> set[str]:
-    """Those that an autoscaler was told to look through."""
+    """The taints that an autoscaler's flags make it ignore."""
     names = ("startup-taint", "status-taint", "ignore-taint")
     return {key for autoscaler in picture.autoscalers for name in names for key in autoscaler.flags.all(name)}
 
@@ -244,7 +245,7 @@ def _missing_taints(template: NodeTemplate, node: Node, where: str) -> Iterator[
 def _unknown_taints(
     template: NodeTemplate, nodes: Sequence[Node], passing: Collection[str], where: str
 ) -> Iterator[tuple[Finding, str]]:
-    """Those of all nodes of a group: one of several may be somebody's work. One that only advises keeps no pod away."""
+    """Taints of all nodes of a group: a person may have set one of a single node. A soft taint keeps no pod away."""
     wanted = {_key(taint) for taint in template.taints}
     for taint in nodes[0].taints:
         is_told = _key(taint) in wanted or is_passing(taint) or taint.key in passing
@@ -257,7 +258,7 @@ def _unknown_taints(
 
 
 def _resources(template: NodeTemplate, node: Node, where: str) -> Iterator[tuple[Finding, str]]:
-    """Pods are placed by what is allocatable; the rest counts only where nothing is said of that."""
+    """Compares allocatable resources, by which pods are placed; capacity counts only where there are none."""
     capacity = {name: amount for name, amount in template.capacity.items() if name not in template.allocatable}
     for side, promised, real in (
         ("allocatable", template.allocatable, node.allocatable),
@@ -270,7 +271,7 @@ def _resources(template: NodeTemplate, node: Node, where: str) -> Iterator[tuple
 
 
 def _smaller(promised: Mapping[str, Quantity], real: Mapping[str, Quantity]) -> dict[str, tuple[Quantity, Quantity]]:
-    """What the node has noticeably less of; nothing when nothing is known of the node."""
+    """Resources of which the node has noticeably less; none when the node's resources are unknown."""
     if not real:
         return {}
     pairs = {name: (wanted, real.get(name, Quantity(0))) for name, wanted in promised.items()}

@@ -1,4 +1,4 @@
-"""Check the running server, and tell what could not be looked at."""
+"""Checks the running server, and reports what could not be read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["check", "check_sources"]
 
 
 # -- server ------------------------------------------------------------------------------------------------------------
-# The running server: journal, leadership, groups, clouds, guards, machines that are not where they should be.
+# Checks journal, leadership, groups, clouds, guards, and orphaned, missing or duplicate machines.
 
 
 _REFUSED: Final = frozenset({AuthenticationError.slug, PermissionDeniedError.slug})
@@ -31,7 +31,7 @@ _ODD: Final = {
 
 
 def check(picture: Picture) -> Iterator[Finding]:
-    """All of it; nothing when no server answered."""
+    """Checks the server; no findings when none answered."""
     server = picture.server
     if server is None:
         return
@@ -89,7 +89,7 @@ def _cloud(cloud: Cloud) -> Iterator[Finding]:
 
 
 def _failures(server: Server) -> Iterator[Finding]:
-    """One finding for each group and each reason, not one for each machine."""
+    """Yields one finding per group and reason, not one per machine."""
     failed: dict[tuple[str, bool, str], list[Machine]] = defaultdict(list)
     for machine in server.machines:
         if machine.state == "failed":
@@ -113,7 +113,7 @@ def _guards(server: Server) -> Iterator[Finding]:
 
 
 def _oddities(server: Server) -> Iterator[Finding]:
-    """Several machines of one name are a double; the rest is told by its kind."""
+    """Reports several machines of one name as duplicates, and others by their kind."""
     names: dict[tuple[str, str], set[str]] = defaultdict(set)
     for odd in server.oddities:
         names[odd.cloud, odd.name].add(odd.machine_id)
@@ -126,7 +126,8 @@ def _oddities(server: Server) -> Iterator[Finding]:
         yield found(id_, where=f"cloud {odd.cloud}", what=what, fix=f"cloudgraft orphans {odd.hint}")
 
 
-# -- What could not be looked at, and is therefore not known to be right -----------------------------------------------
+# -- sources that could not be read ------------------------------------------------------------------------------------
+# What depends on them is not checked.
 
 
 def check_sources(picture: Picture) -> Iterator[Finding]:
@@ -139,7 +140,7 @@ def check_sources(picture: Picture) -> Iterator[Finding]:
     if picture.server is None and picture.server_trouble:
         yield found("server-unreachable", where="admin socket", what=picture.server_trouble)
     yield from _cluster(picture)
-    # Whether a Deployment has one at all is told there.
+    # The check of Deployments reports one without it.
     if not picture.cloud_configs() and not picture.autoscalers:
         yield found("cloud-config-unknown", where="--cloud-config", what="no cloud-config is given, and none was found")
 

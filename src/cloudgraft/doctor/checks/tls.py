@@ -1,4 +1,4 @@
-"""Certificates, and whether the autoscaler's cloud-config fits the server."""
+"""Checks certificates, and whether the autoscaler's cloud-config fits the server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cloudgraft.sdk.duration import format_duration
 __all__ = ["check"]
 
 _SOON: Final = timedelta(days=30)
-_SHARE: Final = 3  # cert-manager renews when a third of the time is left, unless told otherwise
+_SHARE: Final = 3  # cert-manager renews when a third of the time is left, by default
 _PURPOSE: Final[dict[Role, Purpose]] = {
     Role.SERVER: "server",
     Role.CLIENT: "client",
@@ -27,7 +27,7 @@ _SINCE_TIMEOUT: Final = (1, 29)
 
 
 def check(picture: Picture) -> Iterator[Finding]:
-    """All certificates, then each cloud-config."""
+    """Checks all certificates, then each cloud-config."""
     if picture.settings is not None and picture.settings.is_insecure:
         yield found("tls-insecure", where=picture.settings.file, what="server.insecure is true")
     for certificate in picture.certificates:

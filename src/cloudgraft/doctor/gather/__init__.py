@@ -1,4 +1,4 @@
-"""Look at everything: each source by itself, each with a time limit. What cannot be had is told, never raised."""
+"""Reads every source by itself, each with a time limit. A source that fails is reported, never raised."""
 
 from __future__ import annotations
 

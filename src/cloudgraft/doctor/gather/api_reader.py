@@ -1,4 +1,4 @@
-"""What doctor reads of the Kubernetes API beyond what the engine needs: whole objects, as the JSON that they are."""
+"""Reads whole objects, as JSON, from the Kubernetes API: what doctor needs and the engine does not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PAGE = "500"
 
 
 class ApiReader:
-    """Reads; nothing is ever changed. Every failure is an error of :mod:`cloudgraft.sdk.errors`."""
+    """Reads and never changes anything. Every failure is an error of :mod:`cloudgraft.sdk.errors`."""
 
     def __init__(self, api: Api, client: KubeClient) -> None:
         self._api = api
@@ -38,12 +38,12 @@ class ApiReader:
         return await self._list("daemonsets", "apis/apps/v1/daemonsets")
 
     async def deployment(self, namespace: str, name: str) -> Json | None:
-        """One; None when there is none."""
+        """One Deployment; None when there is none."""
         path = f"apis/apps/v1/namespaces/{quote(namespace, safe='')}/deployments/{quote(name, safe='')}"
         return await self._get(f"the Deployment {namespace}/{name}", path)
 
     async def config_map(self, namespace: str, name: str) -> Mapping[str, str] | None:
-        """What is in it; None when there is none."""
+        """The content of a ConfigMap; None when there is none."""
         path = f"api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{quote(name, safe='')}"
         found = await self._get(f"the ConfigMap {namespace}/{name}", path)
         return None if found is None else found.get("data") or {}
@@ -90,7 +90,7 @@ class ApiReader:
         while True:
             try:
                 page = await self._call(f"cannot list {plural}", "GET", path, query=query)
-            except ExpiredError:  # it changed too much between two pages: what was read will do
+            except ExpiredError:  # it changed too much between two pages: the pages read so far are enough
                 return items
             items += page.get("items") or ()
             query["continue"] = (page.get("metadata") or {}).get("continue", "")
@@ -113,7 +113,7 @@ class ApiReader:
 
 
 def open_reader(kubeconfig: Path | None, *, timeout: float) -> ApiReader:
-    """For a kubeconfig file, or without one for the cluster that this runs in. No call is made yet."""
+    """A reader for a kubeconfig file, or without one for the cluster that this runs in. Makes no call yet."""
     if find_spec("lightkube") is None:
         raise PreconditionError(
             "to talk to a Kubernetes API, cloudgraft needs lightkube: pip install 'cloudgraft[kubernetes]'"

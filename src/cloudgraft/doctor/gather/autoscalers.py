@@ -1,4 +1,4 @@
-"""Look at the autoscaler's Deployments: flags, mounts, cloud-config, priorities, and rights."""
+"""Reads the autoscaler's Deployments: flags, mounts, cloud-config, priorities, and rights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-# -- Which containers of which Deployments are autoscalers, and their flags --------------------------------------------
+# -- finding autoscalers -----------------------------------------------------------------------------------------------
 
 
 _Json = Mapping[str, Any]
@@ -41,14 +41,14 @@ def using_externalgrpc(deployments: Sequence[_Json]) -> list[Container]:
 
 
 def likely_containers(deployment: _Json) -> list[Container]:
-    """Of a Deployment that somebody names: whatever is an autoscaler, for its flags may be the mistake."""
+    """The autoscalers of a Deployment that the user names, whatever their flags: these may be the mistake."""
     containers = [(deployment, one) for one in _containers(deployment)]
     likely = [(d, one) for d, one in containers if "cluster-autoscaler" in one.get("image", "")]
     return using_externalgrpc([deployment]) or likely or containers[:1]
 
 
 def autoscalers_of_others(deployments: Sequence[_Json]) -> Iterator[str]:
-    """What there is of autoscalers that use another cloud, in words."""
+    """Describes autoscalers that use another cloud."""
     for deployment, one, flags in _all(deployments):
         if "cluster-autoscaler" in one.get("image", "") and _provider(flags) != "externalgrpc":
             meta, provider = deployment["metadata"], _provider(flags)
@@ -88,15 +88,15 @@ def _containers(deployment: _Json) -> Sequence[_Json]:
     return pod.get("containers") or ()
 
 
-# -- The autoscaler's Deployments: flags, mounts, cloud-config, priorities, and what their account may do --------------
+# -- reading Deployments -----------------------------------------------------------------------------------------------
 
 
 _PRIORITIES: Final = "cluster-autoscaler-priority-expander"
-_AT_ONCE: Final = 8  # questions for rights
+_AT_ONCE: Final = 8  # concurrent access reviews
 
 
 async def look_at_autoscalers(reader: ApiReader, containers: Sequence[Container]) -> list[Autoscaler]:
-    """Each of them, and what belongs to it."""
+    """Reads each autoscaler and its objects."""
     return [await _look(reader, deployment, container) for deployment, container in containers]
 
 
@@ -119,7 +119,7 @@ async def _look(reader: ApiReader, deployment: _Json, container: _Json) -> Autos
     return await _with_rights(reader, seen, pod.get("serviceAccountName", "default"))
 
 
-# -- what is mounted ---------------------------------------------------------------------------------------------------
+# -- mounts ------------------------------------------------------------------------------------------------------------
 
 
 def _mounts(pod: _Json, container: _Json) -> Iterator[Mount]:
@@ -151,7 +151,7 @@ async def _cloud_config(reader: ApiReader, seen: Autoscaler, pod: _Json, contain
     try:
         data = await reader.config_map(seen.namespace, name)
     except CloudgraftError:
-        return None  # who may not read it knows nothing of it
+        return None  # without the right to read it, nothing is known
     if data is None:
         return CloudConfigSeen(where=where, trouble="there is no such ConfigMap")
     key = _key(pod, container, mount, path)
@@ -161,7 +161,7 @@ async def _cloud_config(reader: ApiReader, seen: Autoscaler, pod: _Json, contain
 
 
 def _key(pod: _Json, container: _Json, mount: Mount, path: str) -> str:
-    """Under which key of its ConfigMap a file is."""
+    """The key of its ConfigMap that holds a file."""
     raw = next(one for one in container["volumeMounts"] if one["mountPath"] == mount.path)
     inside = PurePosixPath(path).relative_to(mount.path)
     name = str(PurePosixPath(raw.get("subPath", "")) / inside)

@@ -1,4 +1,4 @@
-"""The cluster: nodes, autoscalers, cloud-controller-managers, and the rights of our own account."""
+"""Reads the cluster: nodes, autoscalers, cloud-controller-managers, and the rights of our own account."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterWanted:
-    """Which cluster, and what of it."""
+    """The cluster to read, and the parts of it."""
 
     kubeconfig: Path | None = None  # None: the one that this runs in
     autoscaler: tuple[str, str] | None = None  # namespace and name; None: found by its flags
@@ -39,7 +39,7 @@ class ClusterWanted:
 
 
 async def look_at_cluster(wanted: ClusterWanted) -> tuple[Cluster | None, str]:
-    """All that can be read of it, or why nothing can."""
+    """Reads the cluster; returns it, or the reason why nothing could be read."""
     try:
         reader = open_reader(wanted.kubeconfig, timeout=_CALL_SECONDS)
     except CloudgraftError as error:
@@ -50,7 +50,7 @@ async def look_at_cluster(wanted: ClusterWanted) -> tuple[Cluster | None, str]:
     except CloudgraftError as error:
         return None, error.message
     except TimeoutError:
-        return None, f"the Kubernetes API did not tell everything within {_SECONDS:g} s"
+        return None, f"the Kubernetes API did not answer everything within {_SECONDS:g} s"
     except (LookupError, TypeError, AttributeError) as error:  # fields that every object has are missing
         return None, f"the answers are not those of a Kubernetes API: {error!r}"
     finally:
@@ -58,7 +58,7 @@ async def look_at_cluster(wanted: ClusterWanted) -> tuple[Cluster | None, str]:
 
 
 async def _look(reader: ApiReader, wanted: ClusterWanted) -> Cluster:
-    """The first question must be answered; each of the others may be refused."""
+    """Reads all parts. The first call must succeed; each of the others may be refused."""
     release = Release.of_version(await reader.client.release())
     nodes, nodes_trouble = await _nodes(reader)
     autoscalers, autoscalers_trouble, deployments = await _autoscalers(reader, wanted.autoscaler)
@@ -98,9 +98,9 @@ async def _autoscalers(
 
 
 def _others(deployments: Sequence[_Json]) -> str:
-    """Autoscalers of other clouds: they are left alone, but one of them may be meant."""
-    told = "; ".join(autoscalers_of_others(deployments))
-    return f"no Deployment has a container with --cloud-provider=externalgrpc; {told}" if told else ""
+    """Mentions autoscalers of other clouds: they are not checked, but the user may mean one of them."""
+    others = "; ".join(autoscalers_of_others(deployments))
+    return f"no Deployment has a container with --cloud-provider=externalgrpc; {others}" if others else ""
 
 
 async def _deployments(reader: ApiReader) -> Sequence[_Json]:
@@ -125,12 +125,12 @@ async def _controllers(reader: ApiReader, deployments: Sequence[_Json]) -> Itera
 
 
 def _is_controller(name: str) -> bool:
-    """One that only brings such a manager along, where it is needed, is none itself."""
+    """Whether it is such a manager. One that only installs a manager where needed is none itself."""
     return _CONTROLLER in name and "operator" not in name
 
 
 async def _missing_rights(reader: ApiReader, care: NodeCare) -> dict[str, str]:
-    """Of the account that cloudgraft itself uses: what it lacks, and which key of the configuration needs it."""
+    """The rights that cloudgraft's own account lacks, and the configuration keys that need them."""
     uses = {
         Feature.NODES: True,
         Feature.PROVIDER_ID: care.sets_provider_id,

@@ -1,4 +1,4 @@
-"""Look at the connection of the autoscaler to the server: certificates, a cloud-config file, and calls."""
+"""Tests the autoscaler's connection to the server: certificates, a cloud-config file, and calls."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _look(role: Role, file: Path, now: datetime, *, key: Path | None = None, ca:
 
 
 def _distrust(file: Path, ca: Path, now: datetime) -> Iterator[str]:
-    """What is wrong only because of the authority."""
+    """The problem that only the authority causes."""
     _, alone = inspect_pair(file, now=now)
     _, findings = inspect_pair(file, ca=ca, now=now)
     for finding in findings:
@@ -69,7 +69,7 @@ def _distrust(file: Path, ca: Path, now: datetime) -> Iterator[str]:
             yield finding.message
 
 
-# -- The way of the autoscaler to the server: a cloud-config file, and calls that are made with it ---------------------
+# -- cloud-config and calls --------------------------------------------------------------------------------------------
 
 
 _SECONDS: Final = 20.0
@@ -94,7 +94,7 @@ def parse_cloud_config(text: str, where: str) -> CloudConfigSeen:
 
 
 async def try_calls(seen: CloudConfigSeen) -> tuple[CloudConfigSeen, Mapping[str, NodeTemplate]]:
-    """Makes the autoscaler's first calls, where that can be done from here; reads only. Gives the groups' templates."""
+    """Makes the autoscaler's first calls, where possible from here; reads only. Returns the groups' templates."""
     config = seen.config
     if config is None or (config.is_encrypted and not are_here(config)):
         return seen, {}
@@ -124,7 +124,7 @@ async def _templates(provider: RemoteProvider) -> dict[str, NodeTemplate]:
 
 
 def _has_timeout(text: str) -> bool:
-    """Of a text that was read already, in which a plain reader may still stumble over a value."""
+    """Reads a value of a text that was parsed already, but in which a value may still be invalid."""
     try:
         document = parse_yaml(text)
     except ForeignDocumentError:

@@ -1,4 +1,4 @@
-"""The running server, by its admin socket: the same questions as `cloudgraft status` and `orphans list`."""
+"""Asks the running server over its admin socket, as `cloudgraft status` and `orphans list` do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Json = Mapping[str, Any]
 
 
 async def ask_server(client: AdminClient) -> tuple[Server | None, str]:
-    """What it says, or why it says nothing."""
+    """Returns the server's answers, or the reason why there are none."""
     try:
         async with asyncio.timeout(_SECONDS), client:
             status = await client.call("Status", {"machines": True})
@@ -31,7 +31,7 @@ async def ask_server(client: AdminClient) -> tuple[Server | None, str]:
 
 
 async def _oddities(client: AdminClient) -> tuple[Oddity, ...]:
-    """None of one that does not lead: it has said so already."""
+    """None for a server that does not lead: that is reported already."""
     try:
         answer: Any = await client.call("ListOrphans")
     except CloudgraftError:
@@ -67,7 +67,7 @@ def _server(status: _Json, odd: tuple[Oddity, ...]) -> Server:
 
 
 def _group(group: _Json) -> Group:
-    # A paused cloud is told as such, not once more for each of its groups.
+    # A paused cloud is reported once, not again for each of its groups.
     is_own = group["paused"] is not None and group["paused"]["scope"] == "group"
     return Group(
         id=group["id"],

@@ -1,4 +1,4 @@
-"""The configuration file, as far as doctor needs it."""
+"""Reads the configuration file, as far as doctor needs it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ConfigSeen", "read_config"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigSeen:
-    """The file, or what is wrong with it."""
+    """The file, or its problems."""
 
     config: Config | None = None
     settings: Settings | None = None
@@ -93,13 +93,13 @@ def _node_care(config: Config) -> NodeCare | None:
 
 
 def _leaves_provider_ids(cloud: CloudConfig) -> bool:
-    """As far as the file says it: what else a driver does by itself, only the driver knows."""
+    """Judges by the file alone: only the driver knows what else it does by itself."""
     said = cloud.options.get("providerIDBy") if isinstance(cloud, EntryPointCloud) else None
     return said in {ProviderIdBy.KUBELET.value, ProviderIdBy.CLOUD_CONTROLLER.value}
 
 
 def _mints(join: Join) -> bool:
-    """Whether machines get tokens of their own. Of a template of somebody's own it is taken from what the file says."""
+    """Whether each machine gets a token. With a custom template, only if `token` is configured."""
     try:
         values = join.as_plan({}).values
     except ConfigError:
