@@ -1,1 +1,1 @@
-"""A day of an autoscaled cluster, played against a real server through the real client: ``cloudgraft demo``."""
+"""Plays a day of an autoscaled cluster against a real server through the real client: ``cloudgraft demo``."""

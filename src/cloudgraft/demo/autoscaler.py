@@ -1,4 +1,4 @@
-"""A small autoscaler: looks through the real client, decides with pure functions, and acts through the client."""
+"""Plays a small autoscaler: observes through the real client, decides with pure functions, acts through the client."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from cloudgraft.service.options import FLAG_DEFAULTS
 __all__ = ["Autoscaler", "Observer", "Seen", "fake_node", "options_of", "template_node"]
 
 
-# -- One look at the server through the client, with the autoscaler's calls in the autoscaler's order ------------------
+# -- observation -------------------------------------------------------------------------------------------------------
+# Reads the server through the client, with the autoscaler's calls in the autoscaler's order.
 
 
 _FAKE_NODE_REASON = "k8s.io/cluster-autoscaler/fake-node-reason"
@@ -38,7 +39,7 @@ _FAKE_NODE_REASON = "k8s.io/cluster-autoscaler/fake-node-reason"
 
 @dataclass(slots=True, kw_only=True)
 class Seen:
-    """What one look showed: the client's group objects, their state, and the group of each node."""
+    """One observation: the client's group objects, their state, and the group of each node."""
 
     handles: dict[str, NodeGroup]
     states: dict[str, GroupState]
@@ -50,13 +51,13 @@ class Seen:
             self.states[group] = replace(self.states[group], target=await handle.target_size())
 
     def upcoming(self, cluster: Cluster) -> dict[str, int]:
-        """By group, the nodes that were asked for and are not registered yet (R26)."""
+        """The nodes that were requested and are not registered yet, by group (R26)."""
         registered = [self.group_of.get(node.name) for node in cluster.staying]
         return {group: max(0, state.target - registered.count(group)) for group, state in self.states.items()}
 
 
 class Observer:
-    """Looks at the server once per loop. Remembers what the autoscaler would: templates of groups that have nodes."""
+    """Observes the server once per loop. Remembers templates of groups that have nodes, as the autoscaler does."""
 
     def __init__(self, client: CloudProvider, cluster: Cluster) -> None:
         self._client = client
@@ -105,7 +106,7 @@ class Observer:
         return found
 
     async def _shape(self, handle: NodeGroup) -> Shape:
-        """From a real node once there was one, else from the server's template (R67)."""
+        """The template: from a real node once there was one, else from the server (R67)."""
         if handle.id in self._real_shapes:
             return self._real_shapes[handle.id]
         template = await handle.template_node_info()
@@ -130,7 +131,7 @@ class Observer:
         self._unregistered_since = since
 
     async def _ask_prices(self, shapes: dict[str, Shape], now: float) -> None:
-        """For the bill and the screen, once: the autoscaler itself asks only when it scales up."""
+        """Reads prices once, for the bill and the screen: the autoscaler itself asks only when it scales up."""
         for group, shape in shapes.items():
             if group not in self._prices:
                 start, end = date_time(now), date_time(now + HOUR)
@@ -148,7 +149,7 @@ def _expected(instances: dict[str, tuple[Instance, ...]], registered: set[str]) 
 
 
 async def options_of(handle: NodeGroup) -> AutoscalingOptions:
-    """How the group wants to be treated; what it does not say is as the autoscaler's flags have it (R73)."""
+    """The group's options; where it has none, the autoscaler's flags apply (R73)."""
     try:
         answer = await handle.get_options(FLAG_DEFAULTS)
     except UnsupportedError:
@@ -166,10 +167,8 @@ def template_node(group: str, shape: Shape) -> NodeRef:
     return NodeRef(name=f"template-node-for-{group}-1", labels=shape.labels)
 
 
-# -- autoscaler --------------------------------------------------------------------------------------------------------
-# A small autoscaler: looks through the real client, decides with pure functions, and acts through the client.
-#
-# Its calls come in the order of the real one's main loop. What it leaves out is what needs a real Kubernetes.
+# -- the autoscaler ----------------------------------------------------------------------------------------------------
+# Its calls come in the order of the real one's main loop. It leaves out what needs a real Kubernetes.
 
 
 # The flags of the real autoscaler, by their defaults.
@@ -183,7 +182,7 @@ class Autoscaler:
     """Grows and shrinks the groups of one server for one cluster."""
 
     def __init__(self, client: CloudProvider, cluster: Cluster, tell: Callable[[Event], Awaitable[None]]) -> None:
-        """``tell`` is awaited for everything worth telling, in the middle of the loop in which it happens."""
+        """``tell`` is awaited for every event, in the middle of the loop in which it happens."""
         self.loops = 0
         self.unneeded: dict[str, float] = {}  # node -> since when
         self._client = client
@@ -212,32 +211,32 @@ class Autoscaler:
         check_groups(self.groups, self._deleted)
 
     async def act(self) -> None:
-        """The second half: takes back what failed, then grows a group, or else removes a node."""
+        """The second half of a loop: deletes failed machines, then scales up a group, or else removes a node."""
         failing = await self._delete_failed()
         if not await self._scale_up(failing):
             await self._scale_down()
 
     async def _check_change(self, expected: dict[str, int]) -> None:
-        """Reads the targets back after a change: these must have changed exactly so, and no other."""
+        """Reads the targets back after a change: only these must have changed, and exactly so."""
         wanted = {group.id: group.target for group in self.groups} | expected
         await self._seen.recalculate()
         for group in self.groups:
             check_target(group.id, expected=wanted[group.id], actual=group.target)
 
     async def _check_deletion(self, groups: Iterable[str]) -> None:
-        """Lists the groups again: what was deleted must be gone or deleting at once (R33, R38).
+        """Lists the groups again: deleted machines must be gone or deleting at once (R33, R38).
 
-        The real autoscaler lists in the background, at any time; here it is done where it tells most.
+        The real autoscaler lists in the background, at any time; here it happens where it shows most.
         """
         for group in groups:
             instances = tuple(await self._seen.handles[group].nodes())
             self._seen.states[group] = replace(self._seen.states[group], instances=instances)
         check_groups(self.groups, self._deleted)
 
-    # -- what failed -------------------------------------------------------------------------------------------------
+    # -- failed machines ---------------------------------------------------------------------------------------------
 
     async def _delete_failed(self) -> list[str]:
-        """Deletes what could not be created and backs its groups off, so that another is tried at once (R36-R38)."""
+        """Deletes failed creations and backs off from their groups, so that another is tried at once (R36-R38)."""
         failing = {group.id: group for group in self.groups if group.failed}
         for group, state in failing.items():
             self._backed_off_until[group] = self._now + _BACKOFF
@@ -252,10 +251,10 @@ class Autoscaler:
             await self._check_deletion(failing)
         return list(failing)
 
-    # -- more nodes --------------------------------------------------------------------------------------------------
+    # -- scale-up ----------------------------------------------------------------------------------------------------
 
     async def _scale_up(self, failing: Sequence[str]) -> bool:
-        """Grows one group for the pods that neither nodes nor nodes on their way can take; False if none does."""
+        """Scales up one group for pods that neither nodes nor coming nodes have room for; False if none helps."""
         pods = place(self._cluster.pending, [*self._cluster.rooms(), *self._upcoming_rooms()]).left_over
         if not pods:
             return False
@@ -286,7 +285,7 @@ class Autoscaler:
         return Offer(group=group.id, shape=group.shape, most=group.max_size - target)
 
     async def _price(self, options: Sequence[Option]) -> tuple[list[PricedOption], float]:
-        """What the options cost for the next hour; every pod is priced, with a call each (R82)."""
+        """The cost of the options for the next hour; every pod is priced, with a call each (R82)."""
         if not options:
             return [], 0.0
         pricing, start, end = self._client.pricing(), date_time(self._now), date_time(self._now + HOUR)
@@ -299,10 +298,10 @@ class Autoscaler:
             priced.append(PricedOption(option=option, node_price=node_price, pods_price=pods_price))
         return priced, stabilizer
 
-    # -- fewer nodes -------------------------------------------------------------------------------------------------
+    # -- scale-down --------------------------------------------------------------------------------------------------
 
     async def _scale_down(self) -> None:
-        """Removes one node that has not been needed for as long as its group's options say."""
+        """Removes one node that was unneeded for as long as its group's options demand."""
         await self._seen.recalculate()
         candidates = [await self._candidate(node) for node in self._cluster.staying if self._spare(node) > 0]
         spare = {group.id: group.target - group.min_size for group in self.groups}

@@ -1,4 +1,4 @@
-"""The calls that go over the wire, with their outcome and how long each took."""
+"""Records the calls over the wire, with their outcome and duration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cloudgraft.wire.rpc import Rpc
 
 __all__ = ["CallRecord", "CallRecorder", "RecordingConnection", "RpcFigures"]
 
-_TEMPLATE_NODE = "template-node-for-"  # what the autoscaler calls a node that is only asked for its price (R81)
+_TEMPLATE_NODE = "template-node-for-"  # the autoscaler's name for a node of which it only asks the price (R81)
 _KEPT = 200  # calls to show; more than one loop makes
 
 
@@ -54,7 +54,7 @@ class CallRecorder:
         return sum(map(len, self._milliseconds.values()))
 
     def add(self, record: CallRecord) -> None:
-        """Takes note of a call."""
+        """Records a call."""
         self.latest.append(record)
         self._milliseconds[record.rpc].append(record.milliseconds)
         self._failed[record.rpc] += record.code != StatusCode.OK.name
@@ -69,14 +69,14 @@ class CallRecorder:
 
 
 class RecordingConnection(Connection):
-    """The client's connection, with a note of every call."""
+    """The client's connection, which records every call."""
 
     def __init__(self, config: CloudConfig, recorder: CallRecorder) -> None:
         super().__init__(config)
         self._recorder = recorder
 
     async def call(self, rpc: Rpc, request: Message) -> Message:
-        """Makes the call as always, and notes it whether it succeeds or fails."""
+        """Makes the call as always, and records its success or failure."""
         started, code = time.perf_counter(), StatusCode.OK
         try:
             return await super().call(rpc, request)

@@ -1,4 +1,4 @@
-"""What must hold in the demo. It fails loudly, rather than tell a story that did not happen."""
+"""Checks what must hold in the demo, and fails loudly rather than show what did not happen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
     "check_target",
 ]
 
-_LEAST_MONEY = 0.0001  # what floats and the ledger's own rounding may differ by
+_LEAST_MONEY = 0.0001  # the tolerance for floats and the ledger's rounding
 
 
 class StoryError(InternalError):
@@ -48,7 +48,7 @@ def check_target(group: str, *, expected: int, actual: int) -> None:
         raise StoryError(f"the target of {group} should be {expected} now, but it is {actual}")
 
 
-# What must have happened, in this order, and how to say that it did not.
+# The events that must have happened, in this order, each with the message if it did not.
 _Chapter = tuple[Callable[[Event], bool], str]
 _CHAPTERS: tuple[_Chapter, ...] = (
     (lambda event: event.kind is Kind.WORK, "no work ever came"),
@@ -66,7 +66,7 @@ _CHAPTERS: tuple[_Chapter, ...] = (
 
 
 def check_story(events: Sequence[Event]) -> None:
-    """The story must have been told from beginning to end, and the fallback in the loop that saw the stock-out."""
+    """All events must have happened, and the fallback in the loop that saw the stock-out."""
     rest = iter(events)
     for happened, missing in _CHAPTERS:
         if not any(happened(event) for event in rest):
@@ -80,13 +80,13 @@ def check_story(events: Sequence[Event]) -> None:
 
 
 def check_recovery(books: Books) -> None:
-    """One machine per intent (law 3): after a crash none is lost, and none is there twice."""
+    """One machine per intent (law 3): after a crash none is lost, and none is duplicated."""
     if books.lost or books.doubled:
         raise StoryError(f"after the crash {books.lost} machines are lost and {books.doubled} are doubled")
 
 
 def check_books(books: Books, *, machines: int, cost: float) -> None:
-    """The cloud's ledger must say what the client has counted: as many machines, for as much money."""
+    """The cloud's ledger must agree with the client's count of machines and cost."""
     check_recovery(books)
     if books.machines != machines:
         raise StoryError(f"the client has seen {machines} machines, but the cloud has made {books.machines}")

@@ -1,4 +1,4 @@
-"""A cluster without Kubernetes: nodes, pods, and a scheduler that puts each pod on the first node that has room."""
+"""Models a cluster without Kubernetes: nodes, pods, and a scheduler that takes the first node with room."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Node:
 
     @property
     def ref(self) -> NodeRef:
-        """The node as the autoscaler tells it to a server."""
+        """The node as the autoscaler describes it to a server."""
         return NodeRef(name=self.name, provider_id=self.provider_id, labels=self.shape.labels)
 
 
@@ -69,7 +69,7 @@ class Cluster:
         return [node for node in self.nodes.values() if not node.leaving]
 
     def submit(self, pods: Iterable[PodSpec]) -> None:
-        """New pods, pending until the next :meth:`schedule`."""
+        """Adds pods, pending until the next :meth:`schedule`."""
         self._pods.update({pod.name: pod for pod in pods})
 
     def finish_until(self, now: float) -> list[PodSpec]:
@@ -81,7 +81,7 @@ class Cluster:
         return done
 
     def ends(self) -> list[float]:
-        """When the pods will finish."""
+        """The times at which the pods will finish."""
         return [pod.ends_at for pod in self._pods.values()]
 
     def follow(self, machines: Sequence[Machine]) -> Changes:
@@ -97,7 +97,7 @@ class Cluster:
         return Changes(joined=tuple(machine.name for machine in joined), left=tuple(left))
 
     def schedule(self) -> Mapping[str, str]:
-        """Puts pending pods on nodes, and tells which went where."""
+        """Puts pending pods on nodes, and returns their places."""
         placed = place(self.pending, self.rooms()).places
         self._places.update(placed)
         return placed
@@ -114,9 +114,9 @@ class Cluster:
         return [self._pods[pod] for pod, where in self._places.items() if where == node]
 
     def rooms(self) -> list[Room]:
-        """What is free on the nodes that stay, in the order in which they joined."""
+        """The free resources of the nodes that stay, in the order in which they joined."""
         return [self.room(node) for node in self.staying]
 
     def room(self, node: Node) -> Room:
-        """What is free on a node."""
+        """The free resources of a node."""
         return Room.of(node.name, node.shape, self.pods_on(node.name))

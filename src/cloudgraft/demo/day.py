@@ -1,4 +1,4 @@
-"""Play the day: a real server on loopback with mTLS, a real client, and work that comes and goes."""
+"""Plays the day: a real server on loopback with mTLS, a real client, and work that comes and goes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from cloudgraft.server.tls import TlsFiles
 __all__ = ["Day", "Front", "Ledger", "hourly_cost", "play"]
 
 
-# -- The server in front of the world, with certificates made for this one run. It can go and come back ----------------
+# -- server ------------------------------------------------------------------------------------------------------------
+# With certificates made for this one run. It can stop and start again.
 
 
 _GRACE = 2.0  # seconds that calls in flight get when the demo is interrupted
@@ -40,14 +41,14 @@ class Front:
 
     def __init__(self, world: World, directory: Path) -> None:
         """``directory`` is for the certificates."""
-        self.address = "127.0.0.1:0"  # and once it is open, the real port, for good
+        self.address = "127.0.0.1:0"  # once it is open, the real port, which stays
         self._world = world
         self._directory = directory
         self._open = AsyncExitStack()
 
     @property
     def config(self) -> CloudConfig:
-        """What the autoscaler's cloud-config would say."""
+        """The settings of the autoscaler's cloud-config."""
         files = Bundle.at(self._directory)
         return CloudConfig(
             address=Address.parse(self.address),
@@ -81,7 +82,8 @@ class Front:
         await self.close()
 
 
-# -- The bill, and the count of the machines: kept from what the client was told, loop by loop -------------------------
+# -- bill --------------------------------------------------------------------------------------------------------------
+# Counts machines and cost from the client's answers, loop by loop.
 
 
 @dataclass(slots=True)
@@ -97,12 +99,12 @@ class Ledger:
 
     @property
     def created(self) -> int:
-        """Machines that came to run."""
+        """Machines that have run."""
         return len(self._ran)
 
     @property
     def failed(self) -> int:
-        """Machines that the cloud could not give."""
+        """Machines that the cloud could not create."""
         return len(self._failed)
 
     @property
@@ -111,10 +113,10 @@ class Ledger:
         return len(self._ran - self._listed.keys())
 
     def note(self, groups: Sequence[GroupState], seconds: float) -> None:
-        """Takes in what was seen in one loop, and bills the time since the one before.
+        """Records the observation of one loop, and bills the time since the one before.
 
-        A cloud asks for money from the order on. So what is new was ordered in the loop before, right after it was
-        asked for, and what is missing was there until now: the loops are close together while anything is on its way.
+        A cloud charges from the order on. So a new machine was ordered in the loop before, right after it was
+        requested, and a missing one existed until now: the loops are close together while machines boot.
         """
         listed = _costly(groups)
         self.cost += sum({**self._listed, **listed}.values()) * seconds / HOUR
@@ -128,7 +130,7 @@ class Ledger:
 
 
 def hourly_cost(groups: Sequence[GroupState]) -> float:
-    """What the machines cost per hour: all that the cloud has accepted, until they are gone."""
+    """The hourly cost of the machines: all that the cloud has accepted, until they are gone."""
     return sum(_costly(groups).values())
 
 
@@ -140,7 +142,7 @@ def _running(group: GroupState) -> list[str]:
     return [instance.id for instance in group.instances if instance.state is InstanceState.RUNNING]
 
 
-# -- The day: work comes and goes, machines follow, and every step is shown --------------------------------------------
+# -- the day -----------------------------------------------------------------------------------------------------------
 
 
 _END: Final = seconds_at("23:00")
@@ -179,7 +181,7 @@ class Day:
         self._is_up = True
 
     async def play(self) -> Summary:
-        """From morning to night; raises StoryError, with the time of day, when anything is not as it should be."""
+        """Plays from morning to night; raises StoryError, with the time of day, when a check fails."""
         started = time.monotonic()
         try:
             books = await self._play()
@@ -213,7 +215,7 @@ class Day:
     # -- one step ----------------------------------------------------------------------------------------------------
 
     async def _step(self) -> None:
-        """Work comes and goes, machines come and go, then the autoscaler looks and acts."""
+        """Starts and ends pods and machines, then lets the autoscaler observe and act."""
         now = self._world.now()
         await self._work_ends(now)
         await self._work_comes(now)
@@ -231,7 +233,7 @@ class Day:
         self._looked = now
 
     async def _pass_time(self) -> None:
-        """On to the next loop: soon while something is on its way, else when the next pods come or finish."""
+        """Moves the time to the next loop: soon while machines boot, else when the next pods come or finish."""
         now = self._world.now()
         coming = [moment for moment in (*self._arrivals(), *self._cluster.ends()) if moment > now]
         step = _BUSY_STEP if self._is_busy() else min([_QUIET_STEP, *(moment - now for moment in coming)])
@@ -242,11 +244,11 @@ class Day:
     # -- the crash ---------------------------------------------------------------------------------------------------
 
     def _is_fatal(self, last: Event) -> bool:
-        """In the middle of the dearest scale-up: here a second machine would cost most."""
+        """Whether to crash now: in the most expensive scale-up, where a second machine would cost most."""
         return (last.kind, last.group, last.time) == (Kind.SCALE_UP, _FATAL_GROUP, self._world.now())
 
     async def _crash(self) -> None:
-        """Death with an order under way, and the life after it. Nobody calls meanwhile: it is between two loops."""
+        """Crashes with a pending order, and restarts. No call is made meanwhile: it is between two loops."""
         wreck = await self._world.die()
         await self._front.close()
         self._is_up = False
@@ -304,7 +306,7 @@ class Day:
             detail = f"providerID = instance id; {plural(running, 'pod')} running, {pending} pending"
             await self._say(Kind.REGISTERED, f"{_names(changes.joined)} registered", detail)
 
-    # -- telling -----------------------------------------------------------------------------------------------------
+    # -- events and frames -------------------------------------------------------------------------------------------
 
     async def _say(self, kind: Kind, headline: str, detail: str) -> None:
         await self._tell(Event(kind=kind, time=self._world.now(), headline=headline, detail=detail))
@@ -373,7 +375,7 @@ def _names(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-# -- The whole demo: a real server on loopback with mTLS, a real client, and a day between them ------------------------
+# -- the whole demo ----------------------------------------------------------------------------------------------------
 
 
 async def play(
@@ -381,8 +383,8 @@ async def play(
 ) -> Summary:
     """Serves a world's provider, plays a day with these waves of work against it, and stops the server again.
 
-    The journal and the certificates are made for this one run, in a directory that is gone afterwards. Raises
-    StoryError when the day does not go as it should.
+    The journal and the certificates are made for this one run, in a temporary directory. Raises StoryError when a
+    check fails.
     """
     calls = CallRecorder()
     with tempfile.TemporaryDirectory(prefix="cloudgraft-demo-") as scratch:

@@ -1,8 +1,8 @@
-"""The decisions of the demo's autoscaler. Pure: from what was seen to what should be done, without a call or a clock.
+"""Decides for the demo's autoscaler. Pure: from observation to actions, without a call or a clock.
 
-A faithful cut of the autoscaler's own rules: pods are packed on copies of a group's template, the cheapest option
-wins, and a node is removed when it was little used for long enough and its pods fit elsewhere. Only cpu, labels,
-taints and the number of pods count.
+A subset of the autoscaler's own rules: pods are packed on copies of a group's template, the cheapest option wins, and
+a node is removed when it was little used for long enough and its pods fit elsewhere. Only cpu, labels, taints and the
+number of pods count.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What a node offers to the scheduler."""
+    """The resources, labels and taints of a node."""
 
     milli_cpu: int
     pods: int = 110
@@ -42,7 +42,7 @@ class Shape:
 
     @classmethod
     def of(cls, template: NodeTemplate) -> Shape:
-        """The shape that a template promises; a resource that it leaves out is not there at all (R68)."""
+        """The shape of a template; a resource that it leaves out does not exist (R68)."""
         nothing = Quantity(0)
         return cls(
             milli_cpu=int(template.allocatable.get("cpu", nothing).value * 1000),
@@ -53,13 +53,13 @@ class Shape:
         )
 
     def admits(self, pod: PodSpec) -> bool:
-        """Whether labels and taints let the pod in, however full the node is."""
+        """Whether labels and taints admit the pod, however full the node is."""
         return pod.selector.items() <= self.labels.items() and self.taints <= pod.tolerates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """What is left on a node, real or imagined."""
+    """The free resources of a node, real or planned."""
 
     name: str
     shape: Shape
@@ -91,7 +91,7 @@ class Placement:
 
 
 def place(pods: Iterable[PodSpec], rooms: Iterable[Room]) -> Placement:
-    """First fit: each pod in turn goes into the first room that takes it."""
+    """First fit: each pod in turn goes into the first room that has space."""
     now = list(rooms)
     places: dict[str, str] = {}
     left_over: list[PodSpec] = []
@@ -105,7 +105,7 @@ def place(pods: Iterable[PodSpec], rooms: Iterable[Room]) -> Placement:
     return Placement(places=places, left_over=tuple(left_over), rooms=tuple(now))
 
 
-# -- more nodes --------------------------------------------------------------------------------------------------------
+# -- scale-up ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One way to help: so many nodes of one group, for these pods."""
+    """One option of scale-up: a number of nodes of one group, for these pods."""
 
     group: str
     nodes: int
@@ -128,7 +128,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedOption:
-    """An option with what it costs per hour, and what its pods are worth."""
+    """An option with its cost per hour, and the value of its pods."""
 
     option: Option
     node_price: float
@@ -141,7 +141,7 @@ class PricedOption:
 
 
 def list_options(pods: Sequence[PodSpec], offers: Iterable[Offer]) -> list[Option]:
-    """For each group that helps any of the pods, how many nodes it takes. Large pods are packed first."""
+    """The number of nodes for each group that helps any of the pods. Large pods are packed first."""
     ordered = sorted(pods, key=lambda pod: -pod.milli_cpu)
     options = []
     for offer in offers:
@@ -153,7 +153,7 @@ def list_options(pods: Sequence[PodSpec], offers: Iterable[Offer]) -> list[Optio
 
 
 def choose_option(options: Iterable[PricedOption], *, stabilizer: float) -> PricedOption | None:
-    """The option that costs least for what its pods are worth (R84).
+    """The option with the lowest cost relative to the value of its pods (R84).
 
     ``stabilizer``, the price of a small pod, keeps tiny options from winning by a hair.
     """
@@ -164,7 +164,7 @@ def choose_option(options: Iterable[PricedOption], *, stabilizer: float) -> Pric
     )
 
 
-# -- fewer nodes -------------------------------------------------------------------------------------------------------
+# -- scale-down --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +175,7 @@ class Candidate:
     group: str
     shape: Shape
     pods: tuple[PodSpec, ...]
-    threshold: float  # the utilisation up to which its group lets it go
+    threshold: float  # the utilisation up to which its group allows removal
 
     @property
     def utilisation(self) -> Fraction:
@@ -207,5 +207,5 @@ def find_removable(candidates: Iterable[Candidate], rooms: Sequence[Room], spare
 
 
 def track_unneeded(since: Mapping[str, float], removable: Iterable[str], now: float) -> dict[str, float]:
-    """Since when each node has not been needed. A node that was needed in between starts again."""
+    """The time since when each node is unneeded. A node that was needed in between starts again."""
     return {name: since.get(name, now) for name in removable}

@@ -1,4 +1,4 @@
-"""The demo's world: the engine on a real journal, before a simulated cloud, on a clock that only moves when told to."""
+"""Builds the demo's world: the engine with a real journal, a simulated cloud, and a clock that moves on command."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from cloudgraft.store.sql import SqlJournal
 __all__ = ["CLOUD", "GROUPS", "EngineWorld"]
 
 _CLOUD: Final = "sim"
-_STEP: Final = MINUTE  # between two looks of the engine at its cloud
+_STEP: Final = MINUTE  # between two observations of the engine
 _PATIENCE: Final = 10.0  # real seconds; the cloud is in this process, and takes milliseconds
 _JOURNAL: Final = "journal.db"
 _LEFT_BEHIND: Final = ("", "-wal", ".cluster-id")  # the files of a journal that a killed process leaves
 
 CLOUD: Final = SimulatedOptions(
-    # A second order for the same machine would make a second machine: nothing but the engine keeps that from happening.
+    # A second order for the same machine would make a second machine: only the engine prevents that.
     idempotency=Idempotency.NONE,
     boot_time=timedelta(minutes=9),
     delete_time=timedelta(minutes=5),
@@ -73,13 +73,13 @@ GROUPS: Final = (
         "gpu",
         2,
         [Taint(key=key, value=value) for key, value in GPU_POOL.items()],
-        options=AutoscalingOptions(scale_down_unneeded_time=timedelta(minutes=5)),  # too dear to idle for long
+        options=AutoscalingOptions(scale_down_unneeded_time=timedelta(minutes=5)),  # too expensive to idle for long
     ),
 )
 
 
 class EngineWorld:
-    """An engine that is turned by hand. It can die, and another one goes on from what it left on disk."""
+    """An engine that runs step by step. It can crash, and another one continues from what it left on disk."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class EngineWorld:
         options: SimulatedOptions = CLOUD,
         provider: type[EngineProvider] = EngineProvider,
     ) -> None:
-        """``directory`` is for the journal. ``provider`` is what stands between the engine and the server."""
+        """``directory`` is for the journal. ``provider`` wraps the engine for the server."""
         self._now = begins
         self._directory = directory
         self._lives = 0
@@ -100,7 +100,7 @@ class EngineWorld:
     def _begin(self, journal: Path) -> None:
         """A new engine, which knows what that journal knows."""
         self._journal = journal
-        self._accepted = asyncio.Event()  # an order, and nobody heard that it was
+        self._accepted = asyncio.Event()  # set when the cloud accepts an order whose answer is lost
         settings, make = (
             CloudSettings(name=_CLOUD),
             partial(SimulatedDriver.of, self._cloud, sleep=self._miss_the_answer),
@@ -112,7 +112,7 @@ class EngineWorld:
 
     @property
     def provider(self) -> EngineProvider:
-        """The engine as it lives now."""
+        """The current engine."""
         return self._provider
 
     def now(self) -> float:
@@ -123,16 +123,16 @@ class EngineWorld:
         return date_time(self._now).timestamp()
 
     async def advance(self, seconds: float) -> None:
-        """Moves the clock minute by minute, and the engine looks and acts at each."""
+        """Moves the clock minute by minute; the engine observes and acts at each."""
         until = self._now + seconds
-        await self._engine.turn()  # what was asked for since the last look
+        await self._engine.turn()  # requests since the last observation
         while self._now < until:
             self._now = min(until, self._now + _STEP)
             await self._engine.turn()
-        await self._engine.turn()  # that a machine is gone is believed after two lists
+        await self._engine.turn()  # a machine counts as gone after two lists
 
     async def machines(self) -> Sequence[Machine]:
-        """What the cloud really has, whatever the engine thinks: all that have booted and are not gone."""
+        """The cloud's real machines, not the engine's view: all that have booted and are not gone."""
         names = self._node_names()
         return [
             Machine(name=names[machine.machine_id], provider_id=machine.provider_id, shape=_shape(machine))
@@ -141,7 +141,7 @@ class EngineWorld:
         ]
 
     def _node_names(self) -> dict[str, str]:
-        """By machine id, what a kubelet calls its node: short, for the screen; the providerID is what counts."""
+        """Node names by machine id: short, for the screen; the providerID is what counts."""
         names: dict[str, str] = {}
         numbers: Counter[str] = Counter()
         for entry in self._cloud.ledger():
@@ -151,10 +151,10 @@ class EngineWorld:
         return names
 
     async def die(self) -> Wreck:
-        """Makes the engine order what is due, and ends it when the cloud has accepted and before it hears so.
+        """Makes the engine order what is due, and ends it after the cloud has accepted and before the answer arrives.
 
-        The next engine gets nothing but the journal's files as they are on disk at that moment, as after a kill: copies
-        of them, so that whatever is still done to the old ones when the old engine is closed cannot help it.
+        The next engine gets only the journal's files as they are on disk at that moment, as after a kill. It gets
+        copies, so that closing the old engine cannot help it.
         """
         before = {machine.machine_id for machine in self._cloud.machines()}
         self._cloud.set_chaos(Chaos(create=Faults(lost=Odds(next=1)), lost_after=HOUR))
@@ -181,7 +181,7 @@ class EngineWorld:
         )
 
     async def _miss_the_answer(self, _seconds: float) -> None:
-        """The cloud has done what it was told; its answer never comes."""
+        """Carries out the call, and never returns the answer."""
         self._accepted.set()
         await asyncio.get_running_loop().create_future()
 
@@ -221,7 +221,7 @@ class _Clock:
 
 
 def _shape(machine: SimMachine) -> Shape:
-    """What its kubelet would report; the scheduler gets all of it, for nothing is reserved in the demo."""
+    """The resources that its kubelet would report; all are allocatable, because the demo reserves nothing."""
     nothing = Quantity(0)
     capacity = machine.shape.capacity
     return Shape(

@@ -1,4 +1,4 @@
-"""What happens during the day, and one moment of it as a value: what views and checks work with."""
+"""Defines the events of the day, and one moment of it as a value: the input of views and checks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["Event", "Frame", "GroupState", "Kind", "NodeRow", "Pace", "Presenter
 
 
 # -- events ------------------------------------------------------------------------------------------------------------
-# What happens during the day, and what is seen of a group: the values that the views and the checks work with.
+# What happens during the day, and the state of a group: the input of views and checks.
 
 
 class Kind(enum.Enum):
-    """The kinds of things that happen; the value is shown in front of a line."""
+    """The kinds of events; the value is shown in front of a line."""
 
     START = "start"
     WORK = "work"
@@ -38,7 +38,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something worth telling."""
+    """One event."""
 
     kind: Kind
     time: float
@@ -86,12 +86,12 @@ def short_name(provider_id: str) -> str:
     return provider_id.rpartition("/")[2]
 
 
-# -- One moment of the demo as a value, for whoever shows it, and the figures of the whole day -------------------------
+# -- frames and summary ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRow:
-    """A node and how full it is."""
+    """A node and its utilisation."""
 
     name: str
     used_milli_cpu: int
@@ -109,10 +109,10 @@ class Frame:
     begins: float
     ends: float
     address: str
-    is_up: bool  # whether anybody listens there
+    is_up: bool  # whether the server listens
     events: tuple[Event, ...]  # so far, the newest last
     is_news: bool  # the newest has just happened
-    is_busy: bool  # something is on its way
+    is_busy: bool  # machines are being created or deleted
     groups: tuple[GroupState, ...]
     nodes: tuple[NodeRow, ...]
     pods_pending: int
@@ -148,10 +148,10 @@ class Summary:
 
 
 class Presenter(Protocol):
-    """Shows the demo to somebody."""
+    """Shows the demo."""
 
     async def show(self, frame: Frame) -> None:
-        """Shows a moment, for as long as somebody needs to take it in."""
+        """Shows a moment, for as long as a person needs to read it."""
 
 
 _HOLD: Final = {

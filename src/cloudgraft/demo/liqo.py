@@ -1,4 +1,4 @@
-"""Play the demo of remote clusters as nodes: real discovery, engine and driver, and a fake Liqo."""
+"""Plays the demo of remote clusters as nodes: real discovery, engine and driver, and a fake Liqo."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ __all__ = [
 ]
 
 
-# -- The demo's discovery server: the real one, on a port of loopback, with mTLS and a database on disk ----------------
+# -- discovery server --------------------------------------------------------------------------------------------------
+# The real one, on a loopback port, with mTLS and a database on disk.
 
 
 CURRENCY: Final = "EUR"
@@ -60,7 +61,7 @@ _SHARED: Final = {"cpu": Quantity("16"), "memory": Quantity("64Gi"), "pods": Qua
 
 @dataclass(frozen=True, slots=True)
 class DemoMarket:
-    """A discovery server, and an operator's hand on it."""
+    """A discovery server, and its clients."""
 
     address: str
     options: DiscoveryOptions  # for the driver
@@ -68,14 +69,14 @@ class DemoMarket:
     manager: DiscoveryClient  # sees reservations
 
     async def announce(self, cluster: str, price: str, kubeconfig: str) -> None:
-        """A cluster shares resources from now on."""
+        """Announces a cluster that shares resources from now on."""
         network = Network(mode=NetworkMode.DISABLED)
         await self.operator.put_cluster(ClusterSpec(id=cluster, capacity=_SHARED, network=network))
         await self.operator.set_credentials(cluster, kubeconfig)
         await self.price({cluster: price})
 
     async def price(self, prices: Mapping[str, str]) -> None:
-        """What clusters ask from now on, for a node and hour."""
+        """Sets the clusters' prices, per node and hour."""
         for cluster, price in prices.items():
             told = PriceList(currency=CURRENCY, fixed_per_node=Decimal(price))
             await self.operator.set_prices(cluster, [told])
@@ -113,7 +114,7 @@ async def open_market(directory: Path) -> AsyncIterator[DemoMarket]:
 
 
 # -- world -------------------------------------------------------------------------------------------------------------
-# The demo's clusters: our own and three remote ones, with Liqo played between them, before the real engine.
+# The demo's clusters: our own and three remote ones, with a fake Liqo between them, and the real engine.
 
 
 HOME: Final = "home"
@@ -135,7 +136,7 @@ class VirtualNode:
 
 @dataclass(frozen=True, slots=True)
 class LiqoWorld:
-    """All of it. The engine is turned by hand, so that the demo goes as fast as things happen."""
+    """The demo's world. The engine runs step by step, so that the demo does not wait."""
 
     market: DemoMarket
     apis: Mapping[str, KubeApi]
@@ -162,11 +163,11 @@ class LiqoWorld:
         return sorted(name for name, api in self.apis.items() if name != HOME and api.store.items("tenants"))
 
     def slices(self) -> int:
-        """What we ask of others at present."""
+        """Our current slices."""
         return len(self.apis[HOME].store.items("resourceslices"))
 
     async def until(self, holds: Callable[[], bool], what: str) -> None:
-        """Turns the engine until something holds. Raises StoryError when it never does."""
+        """Runs the engine until a condition holds. Raises StoryError when it never does."""
         loop = asyncio.get_running_loop()
         end = loop.time() + _PATIENCE
         while not holds():
@@ -224,7 +225,8 @@ def _engine(directory: Path, market: DemoMarket, kubeconfig: Path) -> Engine:
     return Engine(desired_state, SqlJournal.sqlite(directory / "journal.db"), is_stepped=True)
 
 
-# -- What happens in the demo, step by step, each told when it has really happened -------------------------------------
+# -- the story ---------------------------------------------------------------------------------------------------------
+# Each step is printed when it has really happened.
 
 
 Tell = Callable[[str, str], None]  # a word for what it is, and a line
@@ -234,15 +236,15 @@ _LATER: Final = {"berlin": "0.09", "paris": "0.03"}
 
 
 async def play(tell: Tell) -> None:
-    """Plays all of it, in a directory that is gone afterwards. Raises StoryError when it does not go as it should."""
+    """Plays the story, in a temporary directory. Raises StoryError when a check fails."""
     with tempfile.TemporaryDirectory(prefix="cloudgraft-demo-") as scratch:
         async with open_world(Path(scratch), _PRICES) as world:
             tell("start", f"discovery serves on {world.market.address} over mTLS")
-            tell("start", f"a node of 2 cpu and 4Gi costs, per hour: {_told(_PRICES)}")
+            tell("start", f"a node of 2 cpu and 4Gi costs, per hour: {_price_list(_PRICES)}")
             await _Story(world, tell).play()
 
 
-def _told(prices: dict[str, str]) -> str:
+def _price_list(prices: dict[str, str]) -> str:
     return ", ".join(f"{cluster} {price} {CURRENCY}" for cluster, price in sorted(prices.items()))
 
 
@@ -254,7 +256,7 @@ class _Story:
     async def play(self) -> None:
         await self._grow("berlin", "it is the cheapest")
         await self._world.market.price(_LATER)
-        self._tell("prices", f"change: {_told(_PRICES | _LATER)}")
+        self._tell("prices", f"change: {_price_list(_PRICES | _LATER)}")
         await self._grow("paris", "it is the cheapest now")
         await self._lose("paris")
         await self._grow("berlin", "paris did not answer, so the next was asked in the same order")

@@ -1,4 +1,4 @@
-"""The timetable of the demo's day: how its time is counted, and which pods come when."""
+"""Defines the timetable of the demo's day: how its time is counted, and which pods come when."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from cloudgraft.sdk import Container, Pod, Quantity
 __all__ = ["GPU_POOL", "HOUR", "MINUTE", "PodSpec", "Wave", "clock_time", "date_time", "seconds_at", "waves_of_the_day"]
 
 
-# -- The time of the demo's day: seconds since midnight, and how they are read and written -----------------------------
+# -- time --------------------------------------------------------------------------------------------------------------
+# Seconds since midnight.
 
 
 MINUTE: Final = 60.0
@@ -27,7 +28,7 @@ def seconds_at(text: str) -> float:
 
 
 def clock_time(seconds: float) -> str:
-    """What a clock on the wall shows: ``07:30``."""
+    """The time of day: ``07:30``."""
     minutes = int(seconds // MINUTE)
     return f"{minutes // 60 % 24:02}:{minutes % 60:02}"
 
@@ -37,7 +38,8 @@ def date_time(seconds: float) -> datetime:
     return _MIDNIGHT + timedelta(seconds=seconds)
 
 
-# -- The work of the demo's day: which pods come when, what they ask for, and when they are done -----------------------
+# -- work --------------------------------------------------------------------------------------------------------------
+# Which pods come when, what they request, and when they finish.
 
 
 GPU_POOL: Final = {"pool": "gpu"}  # the label of nodes with an accelerator, and the key of the taint that guards them

@@ -1,4 +1,4 @@
-"""Show the demo: a full screen, plain lines, and the summary at the end."""
+"""Shows the demo: a full screen, plain lines, and the summary at the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from cloudgraft.sdk import Instance, InstanceState
 __all__ = ["LivePresenter", "PlainPresenter", "has_room", "print_summary", "render", "render_start"]
 
 
-# -- The demo's screen: one frame in, one picture out, from 80x24 upwards ----------------------------------------------
+# -- screen ------------------------------------------------------------------------------------------------------------
+# One frame in, one picture out, from 80x24 upwards.
 
 
 _KIND_STYLES: Final = {
@@ -96,13 +97,13 @@ def _panel(content: RenderableType, title: str, *, subtitle: str = "", style: st
     )
 
 
-# -- what happens now --------------------------------------------------------------------------------------------------
+# -- current event -----------------------------------------------------------------------------------------------------
 
 
 def _header(frame: Frame) -> Panel:
     event = frame.events[-1] if frame.events else Event(kind=Kind.START, time=frame.time, headline="")
     style = _KIND_STYLES[event.kind]
-    # What was said a while ago is still there, but does not shout any more.
+    # An older event stays visible, but dimmed.
     is_fresh = frame.is_news or event.time == frame.time
     badge = Text(f" {event.kind.value.upper()} ", style=f"bold reverse {style}" if is_fresh else f"reverse {style}")
     said = event.headline if is_fresh else f"{clock_time(event.time)} {event.headline}"
@@ -167,7 +168,7 @@ def _machines(group: GroupState, tick: int) -> Text:
 
 
 def _rank(instance: Instance) -> int:
-    """Like stands with like; else each in its place."""
+    """The sort key of an instance: equal states together, failed ones last."""
     states = (InstanceState.RUNNING, InstanceState.CREATING, InstanceState.DELETING)
     return states.index(instance.state) if instance.error is None else len(states)
 
@@ -266,7 +267,8 @@ def _story(events: Sequence[Event]) -> Panel:
     return _panel(lines, "the story so far")
 
 
-# -- The demo on a terminal: a full screen that is redrawn a few times a second ----------------------------------------
+# -- terminal ----------------------------------------------------------------------------------------------------------
+# A full screen that is redrawn a few times a second.
 
 
 _PICTURE: Final = 0.15  # seconds between two pictures of one frame
@@ -286,7 +288,7 @@ def has_room(console: Console) -> bool:
 
 
 class LivePresenter:
-    """Draws frames while it is open; what was on the screen before comes back when it closes."""
+    """Draws frames while it is open; closing it restores the screen."""
 
     def __init__(self, console: Console, pace: Pace) -> None:
         self._console = console
@@ -307,7 +309,7 @@ class LivePresenter:
         self._live.stop()
 
     async def show(self, frame: Frame) -> None:
-        """Draws the frame until its time is over; a resized terminal is filled anew with the next picture."""
+        """Draws the frame until its time is over; the next picture fits a resized terminal."""
         until = time.monotonic() + self._pace.seconds(frame)
         while True:
             width, height = self._console.size
@@ -319,7 +321,8 @@ class LivePresenter:
                 return
 
 
-# -- The demo as plain lines, one per thing that happens: for pipes, logs and dumb terminals ---------------------------
+# -- plain lines -------------------------------------------------------------------------------------------------------
+# One per event: for pipes, logs and dumb terminals.
 
 
 class PlainPresenter:
@@ -344,7 +347,8 @@ class PlainPresenter:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-# -- The end of the demo: what happened, in figures, and what to do next. Fits on one screen of 80x24 ------------------
+# -- summary -----------------------------------------------------------------------------------------------------------
+# Figures and what to do next. Fits on one screen of 80x24.
 
 
 _NEXT = (

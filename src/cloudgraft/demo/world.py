@@ -1,4 +1,4 @@
-"""What the demo needs of the world beside a provider: time that can be told to pass, machines, and a way to die.
+"""Declares what the demo needs beside a provider: a clock it can move, machines, and a way to crash.
 
 The day is played against :class:`World` and nothing else.
 """
@@ -17,16 +17,16 @@ __all__ = ["Books", "World", "Wreck"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wreck:
-    """What is on disk after a crash."""
+    """The journal's content after a crash."""
 
     machines: int  # that the journal has
     unknown: int  # of them, those that were ordered and whose answer was never seen
-    ordered: Sequence[str]  # those that the cloud has made all the same, by the names that their nodes will have
+    ordered: Sequence[str]  # machines that the cloud has made all the same, by the names of their future nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Books:
-    """What the cloud's own ledger says of the day, and where the journal says something else."""
+    """The figures of the cloud's own ledger, and their differences from the journal."""
 
     machines: int  # made since the morning
     cost: float  # of all of them
@@ -39,19 +39,19 @@ class World(Protocol):
 
     @property
     def provider(self) -> Provider:
-        """What is to be served; after :meth:`die` it is another one."""
+        """The provider to serve; after :meth:`die` it is another one."""
 
     def now(self) -> float:
         """The demo's time, in seconds since midnight."""
 
     async def advance(self, seconds: float) -> None:
-        """Lets time pass; when it returns, everything that was due has happened."""
+        """Moves the time; when it returns, everything that was due has happened."""
 
     async def machines(self) -> Sequence[Machine]:
         """The machines that are up, those being shut down included: each has, or is about to have, a node."""
 
     async def die(self) -> Wreck:
-        """Places the orders that are due, and dies before it hears that the cloud has taken one."""
+        """Places the orders that are due, and crashes before it learns that the cloud has accepted one."""
 
     def books(self) -> Books:
         """The cloud's ledger, compared with the journal."""

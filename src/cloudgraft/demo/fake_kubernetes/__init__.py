@@ -1,4 +1,4 @@
-"""A small Kubernetes API server in this process, over real HTTP or TLS, for tests and demos.
+"""Runs a small Kubernetes API server in this process, over real HTTP or TLS, for tests and demos.
 
 It keeps to the rules of the real one wherever our code could notice; :class:`KubeApi` says which. Several can run at a
 time, each on a port of its own.

@@ -1,4 +1,4 @@
-"""One call to the server: what was asked, the server's refusals, and faults that a test wants."""
+"""Describes one call to the server, the server's refusals, and planned faults."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 __all__ = ["Fault", "Json", "RefusedError", "Request", "missing"]
 
 
-# -- Calls that were made, and answers that are given instead of the right ones ----------------------------------------
+# -- requests and faults -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,11 @@ class Request:
     namespace: str = ""  # empty: all of them
     group: str = ""  # of the API
     subresource: str = ""
-    user: str = ""  # empty: nobody whom the server knows
+    user: str = ""  # empty: unknown to the server
 
     @property
     def is_watch(self) -> bool:
-        """Whether it goes on until it is ended."""
+        """Whether it is a watch, which runs until it is ended."""
         return self.query.get("watch") in {"true", "1"}
 
     @property
@@ -51,7 +51,7 @@ class Fault:
     times: int
 
 
-# -- What the server says no with --------------------------------------------------------------------------------------
+# -- refusals ----------------------------------------------------------------------------------------------------------
 
 
 Json = dict[str, Any]

@@ -1,4 +1,4 @@
-"""What the server makes of an object that is sent: patches, defaults, and refusals."""
+"""Processes objects that are sent: patches, defaults, and refusals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cloudgraft.demo.fake_kubernetes.resources import Resource
 __all__ = ["check_change", "check_manifest", "named", "patched", "prepare", "prepare_secret", "stamp"]
 
 
-# -- The three kinds of patches ----------------------------------------------------------------------------------------
+# -- patches -----------------------------------------------------------------------------------------------------------
 
 
 _KEYS: Final = {  # the lists that a strategic patch merges instead of replacing them, and by which key
@@ -105,7 +105,7 @@ def _rejected() -> RefusedError:
     return RefusedError(422, "Invalid", "the server rejected our request due to an error in our request")
 
 
-# -- What the server makes of an object that is sent: defaults, and refusals of what can never be stored ---------------
+# -- defaults and validation -------------------------------------------------------------------------------------------
 
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.:]*[a-z0-9])?")  # with the colons that names of roles may have
@@ -121,7 +121,7 @@ def stamp(moment: datetime | None = None) -> str:
 
 
 def named(meta: Json) -> str:
-    """The name that an object asks for, or one that begins as it asks."""
+    """The name of an object, or one generated with its prefix."""
     if not meta.get("name") and meta.get("generateName"):
         alphabet = "bcdfghjklmnpqrstvwxz2456789"
         meta["name"] = meta["generateName"] + "".join(secrets.choice(alphabet) for _ in range(5))
@@ -172,14 +172,14 @@ def prepare(resource: Resource, created: Json) -> None:
 
 
 def prepare_secret(secret: Json) -> None:
-    """What was sent as text is kept as bytes."""
+    """Stores data that was sent as text as bytes."""
     texts = secret.pop("stringData", None) or {}
     encoded = {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
     secret["data"] = (secret.get("data") or {}) | encoded
 
 
 def check_change(resource: Resource, old: Json, new: Json, *, status_only: bool) -> None:
-    """Refuses a change that no object allows, or not one of this kind."""
+    """Refuses changes to immutable fields, of all objects or of this kind."""
     if new["metadata"].get("uid", "") not in ("", old["metadata"]["uid"]):
         raise RefusedError(422, "Invalid", "metadata.uid: Invalid value: field is immutable")
     if new["metadata"].get("resourceVersion", "") not in ("", old["metadata"]["resourceVersion"]):

@@ -1,4 +1,4 @@
-"""What calls do to objects, and watches that tell of it."""
+"""Applies calls to objects, and sends the changes to watches."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["Watching", "answer"]
 
 
-# -- What calls do to objects ------------------------------------------------------------------------------------------
+# -- calls -------------------------------------------------------------------------------------------------------------
 
 
 def answer(api: KubeApi, route: Route, request: Request, body: bytes, media_type: str) -> Json:
-    """What a call gives, or RefusedError."""
+    """The response to a call, or RefusedError."""
     _check_subresource(route, request)
     if request.method == "GET":
         return _read(api, route) if route.name else _page(api, route, request)
@@ -90,7 +90,7 @@ def _replace(api: KubeApi, route: Route, manifest: Json) -> Json:
 
 
 def _token(api: KubeApi, route: Route, request: Json) -> Json:
-    """A token of a service account, with which it gets in from now on."""
+    """A token of a service account, which authenticates it from now on."""
     if api.store.find("serviceaccounts", route.name, route.namespace) is None:
         raise missing("serviceaccounts", route.name)
     seconds = int((request.get("spec") or {}).get("expirationSeconds") or 3600)
@@ -118,10 +118,10 @@ def _page(api: KubeApi, route: Route, request: Request) -> Json:
     return {"kind": kind, "apiVersion": route.resource.api_version, "metadata": meta, "items": page}
 
 
-# -- One watch: what happened to objects of a kind, as it happens ------------------------------------------------------
+# -- watches -----------------------------------------------------------------------------------------------------------
 
 
-_TICK: Final = 0.2  # seconds between two looks at whether it is over
+_TICK: Final = 0.2  # seconds between two checks whether it has ended
 
 
 class Watching:
@@ -164,7 +164,7 @@ class Watching:
             yield from self._last_bookmark(seen)
 
     def _message(self, event: Event) -> Json | None:
-        """An object that comes to match is told as new, and one that ceases to as gone."""
+        """Reports an object that begins to match as added, and one that ceases to match as deleted."""
         if self._route.namespace not in ("", event.object["metadata"].get("namespace", "")):
             return None
         was = event.before is not None and self._matches(event.before)

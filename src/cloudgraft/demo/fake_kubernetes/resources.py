@@ -1,4 +1,4 @@
-"""Which objects a call is about: the kinds that a server has, and label and field selectors."""
+"""Finds the objects that a call is about: the server's kinds, and label and field selectors."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from cloudgraft.demo.fake_kubernetes.calls import Json, RefusedError
 __all__ = ["LIQO", "USUAL", "Matches", "Resource", "Resources", "Route", "selection"]
 
 
-# -- The kinds that a server has. More can be added at any time, by hand or by a CustomResourceDefinition --------------
+# -- kinds -------------------------------------------------------------------------------------------------------------
+# More can be added at any time, by hand or by a CustomResourceDefinition.
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind, and where it is in the API."""
+    """A kind, and its place in the API."""
 
     base: str  # "api/v1", "apis/<group>/<version>"
     plural: str
@@ -48,7 +49,7 @@ class Resource:
 
     @classmethod
     def defined_by(cls, definition: dict[str, Any]) -> tuple[Resource, ...]:
-        """What a CustomResourceDefinition defines: one for each version that is served."""
+        """The kinds of a CustomResourceDefinition: one for each version that is served."""
         spec = definition["spec"]
         return tuple(
             cls(
@@ -112,7 +113,7 @@ LIQO: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What a path names. An empty name means all objects, an empty namespace all namespaces, or none."""
+    """The objects that a path names. An empty name means all objects, an empty namespace all namespaces, or none."""
 
     resource: Resource
     namespace: str
@@ -127,7 +128,7 @@ class Resources:
         self._by_place = {(resource.base, resource.plural): resource for resource in resources}
 
     def add(self, *resources: Resource) -> None:
-        """One that is there already is replaced."""
+        """Adds a kind, or replaces it."""
         self._by_place.update({(resource.base, resource.plural): resource for resource in resources})
 
     def named(self, name: str) -> Resource:
@@ -138,7 +139,7 @@ class Resources:
         return found[0]
 
     def route(self, path: str) -> Route | None:
-        """What a path names; None when it is nothing of ours, which the real server answers in plain text."""
+        """The route of a path; None for an unknown path, which the real server answers in plain text."""
         parts = [unquote(part) for part in path.strip("/").split("/")]  # a name with a slash is still one part
         depth = 2 if parts[0] == "api" else 3
         base, rest = "/".join(parts[:depth]), parts[depth:]
@@ -155,7 +156,7 @@ class Resources:
 
 
 # -- selectors ---------------------------------------------------------------------------------------------------------
-# Which objects a list or a watch is about: label selectors and field selectors, in Kubernetes' own syntax.
+# Label selectors and field selectors of lists and watches, in Kubernetes' own syntax.
 
 
 Matches = Callable[[Json], bool]
@@ -169,7 +170,7 @@ _FOR_ALL: Final = ("metadata.name", "metadata.namespace")
 
 
 def selection(resource: Resource, query: Mapping[str, str]) -> Matches:
-    """Whether an object is asked for by a query. Raises RefusedError when the query cannot be understood."""
+    """Whether an object matches a query. Raises RefusedError when the query cannot be parsed."""
     labels = [_label_term(term.strip()) for term in _split(query.get("labelSelector", ""))]
     fields = [_field_term(resource, term.strip()) for term in _split(query.get("fieldSelector", ""))]
 

@@ -1,4 +1,4 @@
-"""The server itself: a port, its users, its objects, and how to make it misbehave."""
+"""Serves the API on a port, with users, objects, and switches to make it misbehave."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from cloudgraft.demo.fake_kubernetes.users import User, Users
 __all__ = ["TOKEN", "Admit", "HttpServer", "KubeApi"]
 
 
-# -- The HTTP side: who calls, whether that is allowed, and answers in the API's own form ------------------------------
+# -- HTTP --------------------------------------------------------------------------------------------------------------
+# Authenticates, authorizes, and answers in the API's own form.
 
 
 class HttpServer(ThreadingHTTPServer):
@@ -45,7 +46,7 @@ class HttpServer(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that goes away in the middle is no error of ours."""
+        """Ignores errors of clients that disconnect midway."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -122,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
         return RefusedError(403, "Forbidden", message)
 
     def _is_special(self, path: str, body: bytes, user: User | None) -> bool:
-        """What is not about objects: the release, health, and what the user may do."""
+        """Answers calls that are not about objects: the release, health, and the user's rights."""
         if path == "/version":
             self._send_json(200, {"major": "1", "minor": "34", "gitVersion": "v1.34.1"})
         elif path in {"/healthz", "/livez", "/readyz"}:
@@ -200,7 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
-# -- The server itself: a port, its users, its objects, and how to make it misbehave -----------------------------------
+# -- the server --------------------------------------------------------------------------------------------------------
 
 
 TOKEN: Final = "not-a-secret"  # noqa: S105 - of a server that lives for a test
@@ -215,8 +216,8 @@ class KubeApi:
     optimistic changes, the status subresource, generations, finalizers, three kinds of patches, namespaces that must
     exist, tokens of service accounts, pods that wait for a kubelet to end them, the taint on new nodes, and ``Status``
     objects for refusals. It knows the usual kinds and Liqo's; :attr:`Store.resources` takes more, and so does
-    creating a CustomResourceDefinition. It checks names and labels, but no schema; nothing runs beside it, so nobody
-    collects garbage.
+    creating a CustomResourceDefinition. It checks names and labels, but no schema; no controller runs beside it, so
+    there is no garbage collection.
     """
 
     def __init__(self, tls: ssl.SSLContext | None = None, *, authority: str = "") -> None:
@@ -251,7 +252,7 @@ class KubeApi:
 
     @property
     def token(self) -> str:
-        """That the first user is known by at present."""
+        """The current token of the first user."""
         return self.users.first.token
 
     @token.setter
@@ -260,7 +261,7 @@ class KubeApi:
 
     @property
     def denied(self) -> set[tuple[str, str]]:
-        """What the first user may not do: verbs, each with a plural."""
+        """The actions denied to the first user: verbs, each with a plural."""
         return self.users.first.denied
 
     @denied.setter
@@ -292,7 +293,7 @@ class KubeApi:
         return f"{'http' if self._tls is None else 'https'}://127.0.0.1:{self._port}"
 
     def stop(self) -> None:
-        """Takes the server away, with all connections."""
+        """Stops the server, and breaks all connections."""
         server, self._server = self._server, None
         if server is not None:
             server.is_closing = True
@@ -301,11 +302,11 @@ class KubeApi:
             _sever(server)
 
     def sever(self) -> None:
-        """Breaks all connections, and goes on."""
+        """Breaks all connections, and keeps serving."""
         _sever(self._running())
 
     def end_watches(self) -> None:
-        """Ends all watches in an orderly way, as the real server does from time to time."""
+        """Ends all watches gracefully, as the real server does from time to time."""
         server = self._running()
         with self.store.changed:
             server.watch_generation += 1
@@ -320,7 +321,7 @@ class KubeApi:
         times: int = 1,
         headers: dict[str, str] | None = None,
     ) -> None:
-        """The next calls that match are answered with this."""
+        """Answers the next matching calls with this fault."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         kind = {"Content-Type": "text/plain" if isinstance(body, bytes) else "application/json"}
         self.faults.append(Fault(matches, code, data, kind | (headers or {}), times))
@@ -335,7 +336,7 @@ class KubeApi:
         return [request for request in reads if not request.is_watch and "continue" not in request.query]
 
     def kubeconfig_text(self, user: User | None = None) -> str:
-        """With what a client gets in as a user, or as the first one."""
+        """The kubeconfig of a user, or of the first one."""
         who = user or self.users.first
         cluster: Json = {"server": self.address}
         if self.authority:
@@ -351,7 +352,7 @@ class KubeApi:
         return json.dumps(config)  # JSON is YAML
 
     def kubeconfig(self, directory: Path, *, user: User | None = None, name: str = "kubeconfig") -> Path:
-        """Writes a file with which clients find this server."""
+        """Writes a kubeconfig file for clients."""
         path = directory / name
         path.write_text(self.kubeconfig_text(user))
         return path

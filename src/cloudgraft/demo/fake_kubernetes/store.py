@@ -1,4 +1,4 @@
-"""What a Kubernetes API server keeps, and by which rules it changes."""
+"""Stores objects by the rules of a Kubernetes API server."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from cloudgraft.demo.fake_kubernetes.resources import Resource, Resources
 __all__ = ["Event", "Key", "Store"]
 
 Key = tuple[str, str, str]  # the kind by its plural or full name, the namespace, the name
-_REMEMBERED: Final = 50_000  # events; whoever watches from before them must list again
-_FOREGROUND: Final = "foregroundDeletion"  # it waits for what it owns; who plays the collector takes it off
+_REMEMBERED: Final = 50_000  # events; a watch from before them must list again
+_FOREGROUND: Final = "foregroundDeletion"  # the object waits for what it owns; a fake collector removes it
 _SERVERS_OWN: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What happened to one object; ``before`` is None for a new one."""
+    """A change of one object; ``before`` is None for a new one."""
 
     version: int
     resource: str
@@ -36,7 +36,7 @@ class Event:
 
 @dataclass
 class Store:
-    """Objects, their versions, and what happened to them. Everything under one lock."""
+    """Objects, their versions and their events. Everything under one lock."""
 
     resources: Resources = field(default_factory=Resources)
     objects: dict[Key, Json] = field(default_factory=dict)
@@ -58,13 +58,13 @@ class Store:
             return copy.deepcopy(self.objects.get((self.resources.named(plural).name, namespace, name)))
 
     def compact(self) -> None:
-        """Forgets the past: who watches from there must list again."""
+        """Forgets old events: a watch from there must list again."""
         with self.changed:
             self.history.clear()
             self.oldest = self.version
 
     def create(self, plural: str, namespace: str, manifest: Json) -> Json:
-        """A new object. Raises RefusedError when there is one of that name."""
+        """Creates an object. Raises RefusedError when there is one of that name."""
         resource = self.resources.named(plural)
         with self.changed:
             created = copy.deepcopy(manifest)
@@ -87,7 +87,7 @@ class Store:
             return self._put(key, "ADDED", created)
 
     def patch(self, key: Key, apply: Callable[[Json], Json], *, status_only: bool = False) -> Json:
-        """Changes an object, or its status only. One whose last finalizer goes while it is being deleted is gone."""
+        """Changes an object, or its status only. Removing the last finalizer of one being deleted deletes it."""
         resource = self.resources.named(key[0])
         key = (resource.name, *key[1:])
         with self.changed:
@@ -102,7 +102,7 @@ class Store:
             return self._put(key, "MODIFIED", new)
 
     def delete(self, key: Key, options: Json) -> Json:
-        """Deletes an object, or marks it where somebody still has to agree: finalizers, kubelets."""
+        """Deletes an object, or marks it as deleted while finalizers or a kubelet still hold it."""
         key = (self.resources.named(key[0]).name, *key[1:])
         with self.changed:
             old = self._get(key)
@@ -132,7 +132,7 @@ class Store:
             raise missing(key[0], key[2]) from None
 
     def _end_namespace(self, key: Key, old: Json) -> Json:
-        """As the namespace controller does: what is in it goes first, and nothing new comes in."""
+        """Deletes a namespace as its controller does: its objects go first, and no new ones are accepted."""
         if not old["metadata"].get("deletionTimestamp"):
             new = _marked(old, 0)
             new["status"] = {**new.get("status", {}), "phase": "Terminating"}
@@ -174,7 +174,7 @@ class Store:
 
 
 def _kept(resource: Resource, old: Json, new: Json) -> Json:
-    """A changed object with what only the server changes as it was, and its generation counted."""
+    """A changed object with the server's own fields unchanged, and its generation counted."""
     if resource.name == "secrets":
         prepare_secret(new)
     if resource.has_status:
@@ -211,7 +211,7 @@ def _grace(item: Json) -> int:
 
 
 def _grace_asked(resource: str, old: Json, options: Json) -> int:
-    """Only a bound pod that has not ended is given time."""
+    """The grace period: only a bound pod that has not ended gets one."""
     if resource != "pods" or not old["spec"].get("nodeName") or old["status"]["phase"] in ("Succeeded", "Failed"):
         return 0
     default = int(old["spec"].get("terminationGracePeriodSeconds", 30))

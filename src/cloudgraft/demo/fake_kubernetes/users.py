@@ -1,4 +1,4 @@
-"""Who may do what: users by bearer token, and service accounts as far as bindings let them."""
+"""Authorizes users by bearer token, and service accounts by their bindings."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["User", "Users", "account_name"]
 
 
 def account_name(namespace: str, name: str) -> str:
-    """What a service account is called as a user."""
+    """The user name of a service account."""
     return f"system:serviceaccount:{namespace}:{name}"
 
 
 @dataclass(slots=True)
 class User:
-    """Somebody who may do everything but what is ``denied``, in ``namespaces`` only unless that is None.
+    """A user who may do everything but what is ``denied``, in ``namespaces`` only unless that is None.
 
     A service account may act where a binding names it, whatever role that binding gives.
     """
@@ -35,7 +35,7 @@ class User:
 
 
 class Users:
-    """All users of a server. The first is who tests mostly are."""
+    """All users of a server. Tests mostly use the first."""
 
     def __init__(self, first: User, store: Store) -> None:
         self.first = first
@@ -43,7 +43,7 @@ class Users:
         self._store = store
 
     def add(self, user: User) -> User:
-        """One more; returns it."""
+        """Adds a user; returns it."""
         self._others.append(user)
         return user
 
@@ -52,7 +52,7 @@ class Users:
         return self.add(User(account_name(namespace, name), is_service_account=True))
 
     def by_header(self, authorization: str | None) -> User | None:
-        """Who sent this header, if anybody is known by it."""
+        """The user of this header, if it is known."""
         for user in (self.first, *self._others):
             if authorization == f"Bearer {user.token}":
                 gone = user.is_service_account and not self._account_exists(user.name)

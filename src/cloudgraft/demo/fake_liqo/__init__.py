@@ -1,4 +1,4 @@
-"""Controllers that play Liqo's part on any Kubernetes API, for tests and demos: no packet flows and no pod runs.
+"""Plays Liqo's controllers on any Kubernetes API, for tests and demos: no packet flows and no pod runs.
 
 They work on :mod:`cloudgraft.demo.fake_kubernetes` and on a real API server, whose kinds :func:`install` defines where
 Liqo's own chart did not. ``python -m cloudgraft.demo.fake_liqo`` runs them as a process of their own.

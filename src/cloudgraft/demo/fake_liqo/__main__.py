@@ -1,4 +1,4 @@
-"""Plays Liqo between real or small API servers, as a process of its own, until it is told to end.
+"""Plays Liqo between real or small API servers, as a process of its own, until a signal ends it.
 
 python -m cloudgraft.demo.fake_liqo --consumer kubeconfig --provider cluster-a=kubeconfig-a --script script.json
 """

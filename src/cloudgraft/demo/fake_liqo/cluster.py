@@ -1,4 +1,4 @@
-"""One cluster as a controller has it: copies of the objects that it watches, and changes that may be repeated."""
+"""Gives a controller its view of one cluster: copies of the watched objects, and changes that may be repeated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Cluster"]
 
 
 class Cluster:
-    """A cluster's API. What is read may be a moment old, so changes are such that doing them twice does no harm."""
+    """A cluster's API. Reads may be slightly old, so that all changes are idempotent."""
 
     def __init__(self, cluster_id: str, client: KubeClient, kinds: Iterable[Kind[CustomObject]]) -> None:
         self.id = cluster_id
@@ -25,7 +25,7 @@ class Cluster:
         self._watched = {kind: Watched(client, kind, on_change=self.wake) for kind in kinds}
 
     def wake(self) -> None:
-        """Something may be due."""
+        """Starts a turn: something may be due."""
         self.on_change()
 
     async def watch(self) -> None:
@@ -36,7 +36,7 @@ class Cluster:
 
     @property
     def is_synced(self) -> bool:
-        """Whether everything was read at least once: before, what seems to be missing may only be unread."""
+        """Whether everything was read at least once: before, a missing object may only be unread."""
         return all(watched.is_synced for watched in self._watched.values())
 
     def all(self, kind: Kind[CustomObject], **labels: str) -> list[CustomObject]:
@@ -50,12 +50,12 @@ class Cluster:
         return self._watched[kind].objects.get(f"{namespace}/{name}")
 
     async def create(self, kind: Kind[CustomObject], manifest: Manifest, namespace: str = "") -> None:
-        """Makes it; one that is there already is left as it is."""
+        """Creates an object; an existing one is not changed."""
         with suppress(AlreadyExistsError):
             await self.client.create(kind, manifest, namespace=namespace)
 
     async def change(self, kind: Kind[CustomObject], found: CustomObject, patch: Manifest) -> None:
-        """Merges this into it, unless it is gone."""
+        """Merges this into the object, unless it is gone."""
         with suppress(NotFoundError, ConflictError):
             await self.client.patch(kind, found.name, patch, namespace=found.namespace, style=PatchStyle.MERGE)
 
@@ -74,13 +74,13 @@ class Cluster:
             )
 
     async def delete(self, kind: Kind[CustomObject], found: CustomObject) -> None:
-        """Deletes this very object, unless it is gone or going."""
+        """Deletes exactly this object, unless it is gone or being deleted."""
         if not found.deleting:
             with suppress(NotFoundError, ConflictError):
                 await self.client.delete(kind, found.name, namespace=found.namespace, uid=found.uid)
 
     async def hold(self, kind: Kind[CustomObject], found: CustomObject, finalizer: str, *, wanted: bool) -> None:
-        """Puts a finalizer on it, or takes it off."""
+        """Adds or removes a finalizer."""
         metadata: Any = found.content["metadata"]
         had = list(metadata.get("finalizers") or ())
         if (finalizer in had) is wanted or (wanted and found.deleting):

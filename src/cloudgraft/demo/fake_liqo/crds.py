@@ -1,4 +1,4 @@
-"""What a cluster with Liqo has: definitions of Liqo's kinds, and what its webhooks refuse."""
+"""Installs what a cluster with Liqo has: definitions of Liqo's kinds, and the refusals of its webhooks."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from cloudgraft.sdk.errors import AlreadyExistsError, NotFoundError
 __all__ = ["definition", "definitions", "guard_names", "install", "settle"]
 
 
-# -- Definitions of Liqo's kinds, small ones of our own, and what else a cluster with Liqo has -------------------------
-# They take every field, and have Liqo's names, scopes and status subresources: enough for a real API server to serve
+# -- definitions of kinds ----------------------------------------------------------------------------------------------
+# They accept every field, and have Liqo's names, scopes and status subresources: enough for a real API server to serve
 # these kinds where Liqo's chart cannot be had.
 
 
@@ -71,7 +71,7 @@ def definitions() -> list[Mapping[str, Any]]:
 
 
 async def install(client: KubeClient) -> None:
-    """Has an API server serve Liqo's kinds. Those that are defined already, as by Liqo's chart, stay as they are."""
+    """Makes an API server serve Liqo's kinds. Existing definitions, such as those of Liqo's chart, are not changed."""
     for manifest in definitions():
         with suppress(AlreadyExistsError):
             await client.create(DEFINITIONS, manifest)
@@ -89,7 +89,7 @@ async def _is_served(client: KubeClient, kind: Kind[CustomObject]) -> None:
 
 
 async def settle(client: KubeClient, cluster_id: str) -> None:
-    """Makes what an installed Liqo has: its namespace, the cluster's id, address ranges, and the role for consumers."""
+    """Creates Liqo's objects: its namespace, the cluster's id, address ranges, and the role for consumers."""
     await _ensure(client, NAMESPACES, {"metadata": {"name": LIQO}})
     labels = {"app.kubernetes.io/name": "clusterid-configmap"}
     named = {"name": "liqo-clusterid-configmap", "labels": labels}
@@ -118,11 +118,11 @@ async def _ensure(
 
 
 # -- webhooks ----------------------------------------------------------------------------------------------------------
-# What Liqo's webhooks refuse, for the small API server: a real one has no place for it in a process of ours.
+# The refusals of Liqo's webhooks, for the small API server: a real one cannot call a function in this process.
 
 
 def guard_names(api: KubeApi) -> None:
-    """Refuses a slice whose name another one has, in whatever namespace: it is to be the name of a node."""
+    """Refuses a slice with the name of another one in any namespace: it becomes the name of a node."""
 
     def admit(resource: Resource, _namespace: str, manifest: Json) -> None:
         name = manifest["metadata"].get("name", "")

@@ -1,4 +1,4 @@
-"""All of it together: a consumer and its providers, each with the controllers that play Liqo's part there."""
+"""Runs the whole fake: a consumer and its providers, each with the controllers that play Liqo's part there."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Member:
 
 
 class FakeLiqo:
-    """Plays Liqo in several clusters at a time. Everything it knows is in their APIs: it can be stopped at any time."""
+    """Plays Liqo in several clusters at a time. All its state is in their APIs: it can be stopped at any time."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class FakeLiqo:
         renew_leases: bool = False,
         dead_after: float = 2.0,
     ) -> None:
-        """``dead_after``: seconds of silence after which a provider is taken for dead. Changes of the file are seen."""
+        """``dead_after``: seconds of silence after which a provider counts as dead. Changes of the file are noticed."""
         self.script = script or Script()
         self._file = script_file
         self._renews = renew_leases
@@ -156,7 +156,7 @@ class _Part(Protocol):
 
 
 async def _each(parts: Sequence[_Part]) -> None:
-    """A turn of each: the trouble of one does not keep the others from theirs."""
+    """Runs a turn of each part: an error of one does not stop the others."""
     trouble: CloudgraftError | None = None
     for part in parts:
         try:
@@ -168,7 +168,7 @@ async def _each(parts: Sequence[_Part]) -> None:
 
 
 async def _turns(cluster: Cluster, turn: Callable[[], Awaitable[None]], wake: asyncio.Event, pace: Pace) -> None:
-    """A turn whenever something changed or is due."""
+    """Runs a turn whenever something changed or is due."""
     while True:
         pause = _LONGEST_PAUSE
         wake.clear()

@@ -1,4 +1,4 @@
-"""What Liqo tells of each peer: a ForeignCluster, and the networks between two clusters."""
+"""Reports each peer as Liqo does: a ForeignCluster, and the networks between two clusters."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ from cloudgraft.kube.objects import CustomObject, Kind
 __all__ = ["NETWORK_KINDS", "ForeignClusters", "Network"]
 
 
-# -- What Liqo tells of each peer: a ForeignCluster, made as soon as anything about the peer is there ------------------
+# -- foreign clusters --------------------------------------------------------------------------------------------------
+# Liqo reports each peer as a ForeignCluster, made as soon as anything about the peer exists.
 # As Liqo 1.2 does, it asks the peer's API with the credentials that were there when it first looked, and looks again
 # only when an object about the peer changes, or a label of the ForeignCluster. A Secret is no such object: one that
 # goes, or that is replaced, is not seen, and when what it held is revoked the peer seems dead.
@@ -50,16 +51,16 @@ class ForeignClusters:
     def __init__(self, cluster: Cluster, is_reachable: Callable[[str], bool]) -> None:
         self._cluster = cluster
         self._reaches = is_reachable
-        self._seen: dict[str, object] = {}  # what there was about a peer when it was last looked at
+        self._seen: dict[str, object] = {}  # the objects about a peer at the last check
         self._known: dict[str, CustomObject] = {}  # the credentials that a peer is asked with
 
     def is_reachable(self, peer: str) -> bool:
-        """Whether the peer's API answers, as far as Liqo can tell with the credentials that it has."""
+        """Whether the peer's API answers, as far as Liqo knows with its credentials."""
         known = self._known.get(peer)
         return self._reaches(peer) and (known is None or _data(known) == _data(self._secret(peer)))
 
     async def turn(self) -> None:
-        """Makes and reports what is due. One whose peering is over stays, with an unknown role."""
+        """Creates and updates ForeignClusters. One whose peering has ended stays, with an unknown role."""
         told = {each.labels[REMOTE] for kind in _TELLING for each in self._cluster.all(kind) if REMOTE in each.labels}
         for peer in sorted(told):
             if self._cluster.find(FOREIGN_CLUSTERS, peer) is None:
@@ -70,7 +71,7 @@ class ForeignClusters:
             await self._cluster.report(FOREIGN_CLUSTERS, found, self._status(found))
 
     def _look(self, found: CustomObject) -> None:
-        """At the credentials; those that are in use stay so until it is seen that there are none."""
+        """Reads the credentials; those in use stay until Liqo notices that there are none."""
         peer = found.name
         versions = sorted(each.version for kind in _TELLING for each in self._cluster.all(kind, remote=peer))
         now = (found.uid, tuple(versions), tuple(sorted(found.labels.items())))
@@ -143,7 +144,8 @@ def _manifest(peer: str) -> Mapping[str, object]:
     }
 
 
-# -- The networks between two clusters, as far as objects tell of them: no packet ever flows ---------------------------
+# -- networks ----------------------------------------------------------------------------------------------------------
+# Objects only: no packet ever flows.
 
 
 NETWORK_KINDS: Final = (CONFIGURATIONS, GATEWAY_SERVERS, GATEWAY_CLIENTS, PUBLIC_KEYS, CONNECTIONS)

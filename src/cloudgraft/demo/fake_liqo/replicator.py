@@ -1,4 +1,4 @@
-"""Carries slices to the clusters that are asked, and their answers back, with the credentials that were given for it.
+"""Copies slices to the provider clusters, and their answers back, with the credentials that were given for it.
 
 The kubeconfig in the identity Secret is really used: one that is garbage, or leads elsewhere, fails as it would.
 """
@@ -54,7 +54,7 @@ _CARRIED: Final = {
 
 
 class _InNamespace:
-    """A client that sees one namespace only: its credentials are good for no more."""
+    """A client for one namespace only: its credentials allow no more."""
 
     def __init__(self, client: KubeClient, namespace: str) -> None:
         self._client = client
@@ -68,7 +68,7 @@ class _InNamespace:
 
 
 class Reflector:
-    """The way to one remote cluster."""
+    """The connection to one remote cluster."""
 
     def __init__(self, cluster: Cluster, peer: str, client: KubeClient, namespace: str) -> None:
         """``cluster`` is the local one; ``namespace`` is where its slices go at the peer."""
@@ -104,7 +104,7 @@ class Reflector:
         await self._client.close()
 
     async def carry(self, kind: Kind[CustomObject], found: CustomObject) -> None:
-        """Makes the remote copy of an object as it should be, and takes the status from there."""
+        """Updates the remote copy of an object, and copies its status back."""
         there = self._remote[kind]
         remote = there.objects.get(f"{self.namespace}/{found.name}")
         if found.deleting:
@@ -143,7 +143,7 @@ class Reflector:
 
 
 class Replicator:
-    """Plays the replicator of one cluster: a way to each peer whose identity Secret is there."""
+    """Plays the replicator of one cluster: a connection to each peer with an identity Secret."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class Replicator:
             text, name=name, networks=_LOOPBACK, timeout=_TIMEOUT
         ),
     ) -> None:
-        """A peer that is silent for ``dead_after`` seconds is taken for dead."""
+        """A peer that is silent for ``dead_after`` seconds counts as dead."""
         self._cluster = cluster
         self._script = script
         self._dead_after = dead_after
@@ -164,12 +164,12 @@ class Replicator:
         self._marks: dict[str, str] = {}
 
     def is_reachable(self, peer: str) -> bool:
-        """Whether the peer's API answers, as far as anybody has asked."""
+        """Whether the peer's API answered the last call."""
         way = self._ways.get(peer)
         return not self._script.rules(peer).dead and (way is None or way.silent_for() < self._dead_after)
 
     async def turn(self) -> None:
-        """Opens and closes ways, and carries what is due."""
+        """Opens and closes connections, and copies objects."""
         secrets = {each.labels[REMOTE]: each for each in self._cluster.all(IDENTITY_SECRETS)}
         for peer in self._ways.keys() - secrets.keys():
             await self._close(peer)
@@ -214,7 +214,7 @@ class Replicator:
         return any(each.namespace == namespace and FINALIZER in finalizers_of(each) for _, each in self._carried(peer))
 
     def _carried(self, peer: str) -> list[tuple[Kind[CustomObject], CustomObject]]:
-        """What is for that peer."""
+        """The objects for that peer."""
         maps = [each for each in self._cluster.all(NAMESPACE_MAPS) if each.labels.get(REPLICATION) == "true"]
         found = [(SLICES, each) for each in local_slices(self._cluster)] + [(NAMESPACE_MAPS, each) for each in maps]
         return [(kind, each) for kind, each in found if each.labels.get(DESTINATION) == peer]
@@ -226,7 +226,7 @@ class Replicator:
             await way.close()
 
     async def _carry(self, peer: str, way: Reflector) -> None:
-        """What cannot be reached is waited for, however long, unless a person has written it off."""
+        """Retries an unreachable peer for ever, unless a person has marked it as permanently unreachable."""
         known = self._cluster.find(FOREIGN_CLUSTERS, peer)
         is_written_off = known is not None and known.annotations.get(UNREACHABLE) == "true"
         for kind, found in self._carried(peer):
@@ -235,7 +235,7 @@ class Replicator:
                     await way.carry(kind, found)
                 elif not found.deleting or is_written_off:
                     await self._cluster.hold(kind, found, FINALIZER, wanted=not found.deleting)
-            except PermissionDeniedError as error:  # the provider took the permission away: Liqo leaves it at that
+            except PermissionDeniedError as error:  # the provider revoked the permission: Liqo does not retry
                 _LOG.debug("%s does not let us: %s", peer, error)
             except CloudgraftError as error:
                 _LOG.debug("cannot carry %s to %s: %s", found.name, peer, error)

@@ -1,4 +1,4 @@
-"""What the fake is told to do and when: delays, refusals, smaller grants, peers that are dead."""
+"""Reads the script of the fake: delays, refusals, smaller grants, dead peers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cloudgraft.sdk.errors import InvalidArgumentError
 __all__ = ["STEPS", "Pace", "Rules", "Script"]
 
 
-# -- What the fake is told to do: delays, refusals, smaller grants, peers that are dead --------------------------------
+# -- rules -------------------------------------------------------------------------------------------------------------
 # The same words work from three sides: a :class:`Script` in this process, a JSON file, and a ConfigMap ``fakeliqo`` in
 # the namespace ``liqo`` of the consumer with the JSON under ``script.json``:
 #
@@ -35,14 +35,14 @@ STEPS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """How things go for one slice; nothing set is the ordinary way."""
+    """The rules for one slice; by default everything succeeds at once."""
 
     delays: Mapping[str, float] = field(default_factory=dict)  # seconds by step
     deny: str = ""  # a reason: the resources are denied with it
     deny_message: str = ""
     deny_authentication: bool = False
     grant: Mapping[str, str] = field(default_factory=dict)  # amounts that are granted whatever was asked
-    dead: bool = False  # the provider does nothing at all, and cannot be reached
+    dead: bool = False  # the provider does nothing, and cannot be reached
     never_ready: bool = False  # the node stays as it was made
 
     def delay(self, step: str) -> float:
@@ -67,7 +67,7 @@ class Script:
             self.load(text)
 
     def load(self, text: str) -> None:
-        """Takes the place of all that was said before. Raises InvalidArgumentError, and leaves it as it was."""
+        """Replaces all rules. On InvalidArgumentError the old ones stay."""
         if text == self._text:
             return
         try:
@@ -103,7 +103,7 @@ class Script:
         return json.dumps(self._layers)
 
     def rules(self, cluster: str, slice_name: str = "") -> Rules:
-        """How things go for a cluster, or for a slice of it."""
+        """The rules for a cluster, or for a slice of it."""
         merged: dict[str, Any] = {}
         for layer in (
             self._layers.get("default", {}),
@@ -124,11 +124,12 @@ def _check(said: object) -> None:
         raise InvalidArgumentError(f"the fake Liqo has no step {step!r}; it has {', '.join(STEPS)}")
 
 
-# -- When something that is possible is done: delays, counted from when it became possible -----------------------------
+# -- delays ------------------------------------------------------------------------------------------------------------
+# Counted from when a step became possible.
 
 
 class Pace:
-    """Counts delays. What is not asked about in a whole turn is forgotten."""
+    """Counts delays. A step that was not asked about in a whole turn is forgotten."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Slices on both sides: the consumer asks for them, the provider grants them."""
+"""Plays slices on both sides: the consumer asks for them, the provider grants them."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from cloudgraft.kube.objects import CustomObject, custom_kind
 __all__ = ["PROVIDER_KINDS", "Grants", "SliceRequests", "local_slices"]
 
 
-# -- requests ----------------------------------------------------------------------------------------------------------
-# The consumer's side of a slice: it is completed, and what was granted becomes an identity and a virtual node.
+# -- consumer ----------------------------------------------------------------------------------------------------------
+# The consumer completes a slice, and turns the granted resources into an identity and a virtual node.
 
 
 def local_slices(cluster: Cluster) -> list[CustomObject]:
-    """The slices that this cluster asks others for. Of two with one name only one: a webhook refuses the other."""
+    """The slices that this cluster requests. Names are unique: a webhook refuses a second one."""
     found = [each for each in cluster.all(SLICES) if each.labels.get(REPLICATION) == "true"]
     first: dict[str, CustomObject] = {}
     for each in sorted(found, key=lambda each: (each.created_at, each.namespace)):
@@ -129,7 +129,7 @@ def _identity(name: str, found: CustomObject) -> Mapping[str, object]:
 
 
 def _secret(name: str, identity: CustomObject) -> Mapping[str, object]:
-    """With what a virtual kubelet would get in; nobody does."""
+    """The credentials of the virtual kubelet, which the fake does not run."""
     text = json.dumps({"apiVersion": "v1", "kind": "Config", "clusters": [], "users": [], "contexts": []})
     labels = {REMOTE: identity.labels.get(REMOTE, ""), IDENTITY_TYPE: "ResourceSlice"}
     return {
@@ -157,11 +157,11 @@ def _virtual(found: CustomObject, granted: Mapping[str, object], secret: object)
     }
 
 
-# -- The provider's side: tenants, and the slices that consumers ask for -----------------------------------------------
+# -- provider ----------------------------------------------------------------------------------------------------------
 
 
 PROVIDER_KINDS: Final = (NAMESPACES, TENANTS, SLICES, QUOTAS, TOKEN_SECRETS)
-# What is granted where nothing is asked.
+# Granted where nothing is requested.
 _DEFAULTS: Final = {"cpu": "4", "memory": "8Gi", "pods": "110", "ephemeral-storage": "20Gi"}
 
 
@@ -190,7 +190,7 @@ class Grants:
             await self._fill(secret)
 
     async def _fill(self, secret: CustomObject) -> None:
-        """A token for an account's Secret, where nobody else makes it."""
+        """Makes a token for an account's Secret, where no controller does."""
         data: Any = secret.content.get("data") or {}
         account = secret.annotations.get("kubernetes.io/service-account.name", "")
         if data.get("token") or not account:
@@ -208,7 +208,7 @@ class Grants:
             "ca.crt": self._cluster.client.authority,
         }
         encoded = {key: base64.b64encode(value.encode()).decode() for key, value in filled.items()}
-        # Only as it was seen: where the cluster's own controller was faster, its token is in use already.
+        # Only if unchanged: where the cluster's own controller was faster, its token is in use already.
         patch = {"metadata": {"resourceVersion": secret.version}, "data": encoded}
         await self._cluster.change(SECRETS, secret, patch)
 
@@ -226,7 +226,7 @@ class Grants:
             await self._grant(found, tenant, rules)
 
     def _tenant(self, consumer: str, namespace: str) -> CustomObject | None:
-        """The tenant whom the slice is of; the namespace must be that tenant's own."""
+        """The tenant of the slice; the namespace must be that tenant's own."""
         space = self._cluster.find(NAMESPACES, namespace)
         if space is None or space.labels.get(TENANT_NAMESPACE) != "true" or space.labels.get(REMOTE) != consumer:
             return None
@@ -235,16 +235,16 @@ class Grants:
 
     async def _authenticate(self, found: CustomObject, rules: Rules) -> None:
         if rules.deny_authentication:
-            told = ("Denied", "ResourceSliceAuthenticationDenied", "ResourceSlice authentication denied")
-            await self._cluster.report(SLICES, found, {"conditions": with_condition(found, "Authentication", *told)})
+            reply = ("Denied", "ResourceSliceAuthenticationDenied", "ResourceSlice authentication denied")
+            await self._cluster.report(SLICES, found, {"conditions": with_condition(found, "Authentication", *reply)})
             return
-        told = ("Accepted", "ResourceSliceAuthenticationAccepted", "ResourceSlice authentication accepted")
+        reply = ("Accepted", "ResourceSliceAuthenticationAccepted", "ResourceSlice authentication accepted")
         parameters = {
             "ca": base64.b64encode(self._cluster.client.authority.encode()).decode(),
             "signedCRT": base64.b64encode(b"signed by nobody").decode(),
             "apiServer": self._cluster.client.server,
         }
-        conditions = with_condition(found, "Authentication", *told)
+        conditions = with_condition(found, "Authentication", *reply)
         await self._cluster.report(SLICES, found, {"conditions": conditions, "authParams": parameters})
 
     async def _grant(self, found: CustomObject, tenant: CustomObject, rules: Rules) -> None:
@@ -258,8 +258,8 @@ class Grants:
         if spec_of(tenant).get("tenantCondition", "Active") == "Cordoned":
             return  # what was granted stays as it was
         granted = {**_DEFAULTS, **_texts(spec_of(found).get("resources") or {}), **rules.grant}
-        told = ("Accepted", "ResourceSliceResourcesAccepted", "ResourceSlice resources accepted")
-        status = {"conditions": with_condition(found, "Resources", *told), "resources": granted}
+        reply = ("Accepted", "ResourceSliceResourcesAccepted", "ResourceSlice resources accepted")
+        status = {"conditions": with_condition(found, "Resources", *reply), "resources": granted}
         await self._cluster.report(SLICES, found, status)
         await self._limit(found, granted)
 
@@ -272,7 +272,7 @@ class Grants:
 
 
 def _denial(found: CustomObject, tenant: CustomObject, rules: Rules) -> tuple[str, str] | None:
-    """Why nothing is granted: a reason and a message."""
+    """The refusal, if nothing is granted: a reason and a message."""
     if rules.deny:
         return rules.deny, rules.deny_message or "the provider denies the resources"
     state = spec_of(tenant).get("tenantCondition", "Active")
@@ -287,7 +287,7 @@ def _texts(resources: Mapping[str, object]) -> dict[str, str]:
 
 
 def _user(found: CustomObject) -> str:
-    """As whom the consumer's virtual kubelet comes for that slice."""
+    """The user of the consumer's virtual kubelet for that slice."""
     consumer = spec_of(found).get("consumerClusterID", "")
     return f"{found.name}-{hashlib.sha256(consumer.encode()).digest()[:6].hex()}"
 

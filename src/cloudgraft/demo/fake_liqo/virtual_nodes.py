@@ -1,4 +1,4 @@
-"""Virtual nodes: each gets its node, which becomes ready, and both go when the slice is gone."""
+"""Plays virtual nodes: each gets its node, which becomes ready, and both go when the slice is gone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, NotF
 __all__ = ["VirtualNodes", "node_manifest", "node_status", "without_taint_of_unready"]
 
 
-# -- The node that stands for a slice of a remote cluster, exactly as Liqo makes it: with no providerID ----------------
+# -- nodes -------------------------------------------------------------------------------------------------------------
+# Nodes for slices of remote clusters, exactly as Liqo makes them: with no providerID.
 
 
 _TAINT: Final = {"key": "virtual-node.liqo.io/not-allowed", "value": "true", "effect": "NoExecute"}
@@ -45,7 +46,7 @@ _PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUn
 
 
 def node_manifest(virtual: CustomObject) -> Mapping[str, object]:
-    """A new node; that it is ready is told later."""
+    """A new node, not ready yet."""
     spec = spec_of(virtual)
     labels = {
         "liqo.io/type": "virtual-node",
@@ -69,7 +70,7 @@ def node_manifest(virtual: CustomObject) -> Mapping[str, object]:
 
 
 def node_status(virtual: CustomObject, ready: str, reason: str, old: CustomObject | None = None) -> dict[str, Any]:
-    """What it reports: all that was granted can be used."""
+    """The status of the node: all granted resources are allocatable."""
     amounts = {key: str(value) for key, value in spec_of(virtual)["resourceQuota"]["hard"].items()}
     was: Any = (old.content.get("status") or {}) if old else {}
     had: Any = next((each for each in was.get("conditions") or () if each["type"] == "Ready"), {})
@@ -106,7 +107,7 @@ _INFO: Final = {
 
 
 def without_taint_of_unready(node: CustomObject) -> list[dict[str, object]] | None:
-    """A patch that takes one taint of an unready node off, as the cluster does when it is ready; None: it has none."""
+    """A patch that removes one not-ready taint, as the cluster does when the node is ready; None: it has none."""
     for place, taint in enumerate(spec_of(node).get("taints") or ()):
         if taint["key"] in _UNREADY:
             path = f"/spec/taints/{place}"
@@ -114,7 +115,7 @@ def without_taint_of_unready(node: CustomObject) -> list[dict[str, object]] | No
     return None
 
 
-# -- Virtual nodes: each gets its node, which becomes ready, and both go when the slice is gone ------------------------
+# -- virtual nodes -----------------------------------------------------------------------------------------------------
 
 
 _LEASES_IN: Final = "kube-node-lease"
@@ -143,12 +144,12 @@ class VirtualNodes:
         await self._unmap_rest()
 
     async def renew_leases(self) -> None:
-        """Says that the nodes live, as their kubelets do, for a cluster that would take silence for death."""
+        """Renews the nodes' leases, as kubelets do, for a cluster that takes silence for death."""
         for node in self._cluster.all(NODES):
             await self._renew(node.name)
 
     async def _collect(self) -> None:
-        """Deletes what belongs to slices that are gone, or that wait for just that."""
+        """Deletes objects of slices that are gone, or that wait for this."""
         slices = local_slices(self._cluster)
         waiting = [each for each in slices if each.deleting and FOREGROUND in finalizers_of(each)]
         present = {each.uid for each in slices} - {each.uid for each in waiting}
@@ -179,14 +180,14 @@ class VirtualNodes:
             await self._cluster.create(NAMESPACE_MAPS, manifest, virtual.namespace)
 
     async def _unmap(self, virtual: CustomObject) -> None:
-        """The last virtual node of a peer takes the map with it, and does not wait until that is gone."""
+        """Deletes the map with the last virtual node of a peer, and does not wait until it is gone."""
         peer = spec_of(virtual).get("clusterID", "")
         found = self._cluster.find(NAMESPACE_MAPS, peer, virtual.namespace)
         if found is not None and len(self._cluster.all(VIRTUAL_NODES, remote=peer)) == 1:
             await self._cluster.delete(NAMESPACE_MAPS, found)
 
     async def _unmap_rest(self) -> None:
-        """A virtual node that went before its map was seen has left that behind: it would hold the way for ever."""
+        """Deletes maps that virtual nodes left behind: one would keep the connection open for ever."""
         for found in self._cluster.all(NAMESPACE_MAPS):
             is_ours = found.labels.get(REPLICATION) == "true"
             if is_ours and not self._cluster.all(VIRTUAL_NODES, remote=found.labels.get(DESTINATION, "")):
@@ -197,7 +198,7 @@ class VirtualNodes:
         rules = self._script.rules(remote, virtual.name)
         node = self._cluster.find(NODES, virtual.name)
         if node is None:
-            await self._tell(virtual, kubelet="Running", node="Running")  # Liqo says so once the kubelet is ordered
+            await self._report(virtual, kubelet="Running", node="Running")  # Liqo says so once the kubelet is ordered
             if spec_of(virtual).get("createNode", True) and self._pace.due((virtual.uid, "node"), rules.delay("node")):
                 await self._cluster.create(NODES, node_manifest(virtual))
             return
@@ -214,7 +215,7 @@ class VirtualNodes:
         rules = self._script.rules(remote, virtual.name)
         was = next((each["status"] for each in status_of(node).get("conditions", ()) if each["type"] == "Ready"), "")
         if not self._is_reachable(remote):
-            return "Unknown", "NodeStatusUnknown"  # nobody renews its lease any more
+            return "Unknown", "NodeStatusUnknown"  # its lease is not renewed any more
         if rules.never_ready or not (spec.get("disableNetworkCheck") or self._is_connected(remote)):
             return "Unknown", "VirtualKubeletStarting"
         if was == "True" or self._pace.due((virtual.uid, "ready"), rules.delay("ready")):
@@ -231,13 +232,13 @@ class VirtualNodes:
     async def _lift_taint(self, node: CustomObject) -> None:
         patch = without_taint_of_unready(node)
         if patch is not None:
-            with suppress(NotFoundError, InvalidArgumentError):  # the latter: somebody was faster
+            with suppress(NotFoundError, InvalidArgumentError):  # the latter: another client was faster
                 await self._cluster.client.patch(NODES, node.name, patch, style=PatchStyle.JSON)
 
     async def _end(self, virtual: CustomObject) -> None:
-        """The node goes first, and then nothing holds the virtual node."""
+        """Deletes the node first; then the virtual node can go."""
         rules = self._script.rules(spec_of(virtual).get("clusterID", ""), virtual.name)
-        await self._tell(virtual, kubelet="Draining", node="Draining")
+        await self._report(virtual, kubelet="Draining", node="Draining")
         if not self._pace.due((virtual.uid, "delete"), rules.delay("delete")):
             return
         node = self._cluster.find(NODES, virtual.name)
@@ -247,7 +248,7 @@ class VirtualNodes:
             await self._unmap(virtual)
             await self._cluster.hold(VIRTUAL_NODES, virtual, VIRTUAL_NODE_FINALIZER, wanted=False)
 
-    async def _tell(self, virtual: CustomObject, **said: str) -> None:
+    async def _report(self, virtual: CustomObject, **said: str) -> None:
         names = {"kubelet": "VirtualKubelet", "node": "Node"}
         conditions = [{"type": names[key], "status": value} for key, value in said.items()]
         await self._cluster.report(VIRTUAL_NODES, virtual, {"conditions": conditions})

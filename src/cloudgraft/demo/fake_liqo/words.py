@@ -1,4 +1,4 @@
-"""Liqo's kinds, labels and other words, as far as the fake plays with them."""
+"""Lists Liqo's kinds, labels and other names, as far as the fake uses them."""
 
 from __future__ import annotations
 
@@ -119,13 +119,13 @@ def status_of(found: CustomObject) -> _Json:
 
 
 def finalizers_of(found: CustomObject) -> list[str]:
-    """Who still has to agree to its end."""
+    """Its finalizers."""
     metadata: Any = found.content["metadata"]
     return list(metadata.get("finalizers") or ())
 
 
 def owner(found: CustomObject, kind: str, version: str = "authentication.liqo.io/v1beta1") -> _Json:
-    """A reference by which that object owns another."""
+    """An owner reference to that object."""
     reference = {"apiVersion": version, "kind": kind, "name": found.name, "uid": found.uid}
     return reference | {"controller": True, "blockOwnerDeletion": True}
 
@@ -136,12 +136,12 @@ def condition(found: CustomObject, kind: str) -> Mapping[str, Any]:
 
 
 def accepted(found: CustomObject, kind: str) -> bool:
-    """Whether the provider has said yes to that."""
+    """Whether the provider has accepted that."""
     return condition(found, kind).get("status") == "Accepted"
 
 
 def with_condition(found: CustomObject, kind: str, status: str, reason: str, message: str) -> list[_Json]:
-    """Its conditions with that one as it should be; the time tells when it last changed."""
+    """Its conditions with that one set; the time is that of its last change."""
     had = condition(found, kind)
     since = had.get("lastTransitionTime", now_text()) if had.get("status") == status else now_text()
     entry = {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
