@@ -1,4 +1,4 @@
-"""The contract as a test suite that anyone can run against any externalgrpc server, in whatever language it is.
+"""Tests any externalgrpc server, in whatever language, against the autoscaler's contract.
 
     report = await conformance.run(KitConfig(address="127.0.0.1:8086"))
     assert report.is_passed

@@ -1,4 +1,4 @@
-"""Call the server under test as the autoscaler does, and keep every call as text for the report."""
+"""Calls the server under test as the autoscaler does, and keeps every call as text for the report."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 __all__ = ["Answer", "Calls", "Listed", "Probe", "expected_failures", "shortened", "shown"]
 
 
-# -- Messages as one line of text each, short enough for a report ------------------------------------------------------
+# -- messages as text --------------------------------------------------------------------------------------------------
 
 
 _LONGEST: Final = 600
@@ -49,7 +49,7 @@ def shown(message: Message) -> str:
 
 
 def _zeros(message: Message) -> str:
-    """Numbers that are 0 are not on the wire, and are an answer all the same: a target of 0."""
+    """Adds numbers that are 0: they are not on the wire, but they are an answer, such as a target of 0."""
     fields = message.DESCRIPTOR.fields
     return " ".join(f"{field.name}: 0" for field in fields if field.cpp_type in _NUMBERS and not field.is_repeated)
 
@@ -65,12 +65,13 @@ def _encoded(message: Message) -> tuple[str, ...]:
     return ("pod", "pod_bytes") if isinstance(message, pb.PricingPodPriceRequest) else ()
 
 
-# -- The kit's way to the server: every call is made as the autoscaler makes it, and written down ----------------------
+# -- probe -------------------------------------------------------------------------------------------------------------
+# Makes every call as the autoscaler makes it, and records it.
 
 
 _T_co = TypeVar("_T_co", covariant=True)
 _U = TypeVar("_U")
-_KEPT: Final = 60  # exchanges per check; a report with thousands would help nobody
+_KEPT: Final = 60  # exchanges per check; a report with thousands would not help
 
 # The client logs every failed call. Here most failures are meant to be.
 _is_probing: Final = contextvars.ContextVar("is_probing", default=False)
@@ -78,7 +79,7 @@ _is_probing: Final = contextvars.ContextVar("is_probing", default=False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer(Generic[_T_co]):
-    """What came back: a value, or a status that is not OK."""
+    """A response: a value, or a status that is not OK."""
 
     rpc: str
     value: _T_co | None
@@ -114,7 +115,7 @@ class Answer(Generic[_T_co]):
 
 
 class Probe:
-    """Makes calls over one connection as one release would make them, and keeps what was said."""
+    """Makes calls over one connection as one release would make them, and records them."""
 
     def __init__(self, connection: Connection, release: Release, record: list[Exchange] | None = None) -> None:
         self.connection = connection
@@ -165,7 +166,7 @@ class Probe:
             task.cancel()
 
     def take_exchanges(self) -> tuple[Exchange, ...]:
-        """What was said since the last time, and forgets it: the first calls and the latest of many."""
+        """Returns and forgets the calls since the last time: of many, the first and the latest."""
         taken = list(self._record)
         self._record.clear()
         return tuple(taken if len(taken) <= _KEPT else [*taken[: _KEPT // 2], *taken[-_KEPT // 2 :]])
@@ -192,7 +193,7 @@ def expected_failures() -> Iterator[None]:
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------
-# The 15 calls with values instead of messages. Each gives an :class:`~cloudgraft.conformance.probe.Answer`.
+# The 15 calls with values instead of messages. Each returns an :class:`Answer`.
 
 
 _M = TypeVar("_M", bound=Message)
@@ -200,7 +201,7 @@ _M = TypeVar("_M", bound=Message)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """An instance exactly as the server lists it, nonsense included."""
+    """An instance exactly as the server lists it, invalid values included."""
 
     id: str
     state: int
@@ -211,7 +212,7 @@ class Listed:
 
     @property
     def is_deleting(self) -> bool:
-        """On its way out: it does not count any more."""
+        """Whether it is being deleted: it does not count any more."""
         return self.state == InstanceState.DELETING.value
 
     @property
@@ -233,7 +234,7 @@ class Calls:
 
     @property
     def release(self) -> Release:
-        """As which release they are made."""
+        """The release that makes the calls."""
         return self.probe.release
 
     def as_release(self, release: Release) -> Calls:
@@ -254,15 +255,15 @@ class Calls:
         return answer.map(lambda found: wire.node_group_from_pb(found.nodeGroup))
 
     async def refresh(self) -> Answer[Message]:
-        """The beginning of a loop."""
+        """Begins a loop."""
         return await self.probe.call("Refresh", pb.RefreshRequest())
 
     async def cleanup(self) -> Answer[Message]:
-        """The autoscaler goes away."""
+        """Ends a connection as an autoscaler that stops."""
         return await self.probe.call("Cleanup", pb.CleanupRequest())
 
     async def gpu_label(self) -> Answer[str]:
-        """The label that tells a GPU node."""
+        """The label of nodes with a GPU."""
         answer = await self._ask("GPULabel", pb.GPULabelRequest(), pb.GPULabelResponse)
         return answer.map(lambda found: found.label)
 
@@ -274,13 +275,13 @@ class Calls:
         return answer.map(lambda found: frozenset(found.gpuTypes))
 
     async def node_price(self, node: NodeRef, start: datetime, end: datetime) -> Answer[float]:
-        """What a node costs for a period."""
+        """The price of a node for a period."""
         request = self.release.node_price_request(node, start, end)
         answer = await self._ask("PricingNodePrice", request, pb.PricingNodePriceResponse)
         return answer.map(lambda found: found.price)
 
     async def pod_price(self, pod: Pod, start: datetime, end: datetime) -> Answer[float]:
-        """What a pod costs for a period."""
+        """The price of a pod for a period."""
         request = self.release.pod_price_request(pod, start, end)
         answer = await self._ask("PricingPodPrice", request, pb.PricingPodPriceResponse)
         return answer.map(lambda found: found.price)

@@ -1,4 +1,4 @@
-"""What a check is, and how one is written.
+"""Defines a check, and the decorator that registers one.
 
     @check("R25", "R27", after=("groups_are_listed",))
     async def target_grows_at_once(stage: Stage) -> None:
@@ -42,7 +42,7 @@ class Hindered(Exception):  # noqa: N818 - likewise
 
 
 class Need(enum.Enum):
-    """What a check needs of the server's author: commands in kit.yaml. The value is the key there."""
+    """Commands that a check needs from the server's author, in kit.yaml. The value is the key there."""
 
     STOCK_OUT = "stockOut"
     SLOW_CLOUD = "slowCloud"
@@ -52,7 +52,7 @@ class Need(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that is looked at, and the rules that it is about."""
+    """One check, and the rules that it is about."""
 
     name: str
     title: str

@@ -1,4 +1,4 @@
-"""Commands of the server's author: started, waited for with a limit, and never left running by a cancelled kit."""
+"""Runs the commands of the server's author: with a time limit, and never left running by a cancelled kit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class HookRunner:
 
     @asynccontextmanager
     async def during(self, need: Need) -> AsyncIterator[None]:
-        """The state of the cloud holds within the block. The end command runs whatever happens, also when cancelled."""
+        """Holds a state of the cloud within the block. The end command runs in any case, also when cancelled."""
         commands = self._hooks.stock_out if need is Need.STOCK_OUT else self._hooks.slow_cloud
         if not isinstance(commands, BeginEnd):
             raise InternalError(f"the hook {need.value} has no begin and end")
@@ -51,7 +51,7 @@ class HookRunner:
         await self._run("restart", self._hooks.restart or ())
 
     async def lose(self, instance: str) -> None:
-        """Destroys a machine behind the server's back."""
+        """Destroys a machine without the server."""
         command = [part.replace("{id}", instance) for part in self._hooks.lost_machine or ()]
         await self._run("lostMachine", command)
 
@@ -88,7 +88,7 @@ async def _waited(process: asyncio.subprocess.Process, name: str, limit: timedel
 
 
 async def _end_group(process: asyncio.subprocess.Process) -> None:
-    """Ends the command and whatever it started."""
+    """Ends the command and all processes that it started."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
@@ -99,7 +99,7 @@ async def _end_group(process: asyncio.subprocess.Process) -> None:
 
 
 async def to_its_end(work: Coroutine[Any, Any, _T]) -> _T:
-    """Waits for something that must be done, however often this task is cancelled. It must have its own limit."""
+    """Waits for a task that must finish, however often this task is cancelled. It must have its own limit."""
     task, is_cancelled = asyncio.ensure_future(work), False
     while not task.done():
         try:
@@ -109,7 +109,7 @@ async def to_its_end(work: Coroutine[Any, Any, _T]) -> _T:
     if not is_cancelled:
         return task.result()
     if not task.cancelled() and (error := task.exception()) is not None:
-        _log.warning("%s", error)  # nobody will look at the result
+        _log.warning("%s", error)  # the result is not read
     raise asyncio.CancelledError
 
 

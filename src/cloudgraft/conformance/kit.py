@@ -1,12 +1,12 @@
-"""The kit's own configuration: which server, which group, and the commands with which its author helps.
+"""Reads the kit's own configuration: the server, the group, and the commands of the server's author.
 
     address: 127.0.0.1:8086            # or cloudConfig: FILE, the autoscaler's own
     group: small                       # else the first group without machines and with room for three
     floorGroup: always-two             # a group without machines and with minSize > 0, to go below it
     allowExisting: false               # true: the group may have machines; they are never touched
     machines: 10                       # the most that the kit makes at a time
-    providerID: '^openstack:///.+'     # what the ids of real nodes look like
-    nodeName: '([^/]+)$'               # what of an instance's id is the name of its node (the first group)
+    providerID: '^openstack:///.+'     # the form of the ids of real nodes
+    nodeName: '([^/]+)$'               # the part of an instance's id that is its node's name (the first group)
     patience: {boot: 2m, delete: 2m, restart: 1m, hook: 1m, cleanup: 2m}
     hooks:
       stockOut: {begin: [cloudctl, quota, "0"], end: [cloudctl, quota, "10"]}
@@ -38,7 +38,7 @@ from cloudgraft.sdk.errors import InvalidArgumentError
 __all__ = ["BeginEnd", "Hooks", "KitConfig", "Patience"]
 
 _LARGEST_FILE: Final = 1 << 20
-_WORDS: Final = {  # what pydantic says in words of its own
+_WORDS: Final = {  # replace pydantic's own messages
     "extra_forbidden": "there is no such key",
     "missing": "it is missing",
     "too_short": "give a command: a list of a program and its arguments",
@@ -174,7 +174,7 @@ class KitConfig(_Section):
 
 
 def _told(problem: Any) -> str:
-    """One problem of pydantic in our own words."""
+    """A problem of pydantic as a message of ours."""
     where = ".".join(str(part) for part in problem["loc"]) or "the file"
     if problem["type"] in _WORDS:
         return f"{where}: {_WORDS[problem['type']].format(**problem.get('ctx', {}))}"

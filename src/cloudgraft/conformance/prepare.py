@@ -1,4 +1,4 @@
-"""Look at the server under test: choose a group before the run, and find out whether the server still answers."""
+"""Chooses a group before the run, and finds out whether the server under test still answers."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from cloudgraft.sdk.types import NodeGroup
 __all__ = ["comes_back", "first_calls", "is_broken", "look_around", "with_crash"]
 
 
-# -- Whether the server is still there: a call that ends it is the worst answer of all ---------------------------------
+# -- connection to the server ------------------------------------------------------------------------------------------
+# A call that ends the server is the worst answer of all.
 
 
 _AWAY: Final = (StatusCode.UNAVAILABLE, StatusCode.CANCELLED)  # the second while a server shuts down
-# gRPC's own words for a connection that broke or could not be made: a server that answers UNAVAILABLE says others.
+# gRPC's own messages for a connection that broke or could not be made; a server's UNAVAILABLE has other messages.
 _BROKEN: Final = r"failed to connect|connection (reset|refused)|socket closed|broken pipe|GOAWAY"
-# The second is what is left of a call when a server shuts down; the kit's own cancellations are told otherwise.
+# The second is a call that ended because the server shut down; the kit's own cancellations have another text.
 _CUT: Final = re.compile(rf"^UNAVAILABLE: .*({_BROKEN})|^CANCELLED: CANCELLED$", re.IGNORECASE)
 _PAUSE_AWAY: Final = 0.1
 
@@ -42,7 +43,7 @@ def with_crash(check: Check, result: Result) -> Result:
     cut = next((exchange for exchange in result.exchanges if _is_cut(exchange)), None)
     if cut is None or Need.RESTART in check.needs:
         return result
-    message = f"the server broke the connection in answer to {cut.rpc}: it crashed, or was restarted by somebody"
+    message = f"the server broke the connection in answer to {cut.rpc}: it crashed, or was restarted"
     return replace(result, status=Status.FAILED, level=Level.MUST, message=message)
 
 
@@ -53,7 +54,7 @@ async def _is_away(stage: Stage) -> bool:
 
 
 async def comes_back(stage: Stage) -> bool:
-    """Waits a while for a server that is away; whether it answers again."""
+    """Waits a while for a server that is unavailable; returns whether it answers again."""
     end = time.monotonic() + stage.config.patience.restart.total_seconds()
     while await _is_away(stage):
         if time.monotonic() >= end:
@@ -67,7 +68,7 @@ def _is_cut(exchange: Exchange) -> bool:
 
 
 # -- prepare -----------------------------------------------------------------------------------------------------------
-# The beginning of a run: looks at the server and chooses the group under test, or says why none can be used.
+# Begins a run: reads the server's groups and chooses one to test, or says why none can be used.
 
 
 _PAUSE = 1.0  # seconds between two attempts
@@ -75,7 +76,7 @@ _ROOM = 3  # machines that must fit beside what is there
 
 
 async def look_around(config: KitConfig, calls: Calls) -> Scene:
-    """What the server has. Changes nothing."""
+    """Reads the state of the server. Changes nothing."""
     await _reach(config, calls)
     first = await first_calls(calls)
     await calls.refresh()
@@ -102,7 +103,7 @@ async def look_around(config: KitConfig, calls: Calls) -> Scene:
 
 
 async def _reach(config: KitConfig, calls: Calls) -> None:
-    """Waits for a server that refuses every call because it is starting; raises when there is no way to it."""
+    """Waits for a server that refuses every call because it is starting; raises when it cannot be reached."""
     end = time.monotonic() + config.patience.start.total_seconds()
     while (answer := await calls.node_groups()).status is StatusCode.UNAVAILABLE:
         if (await calls.gpu_label()).status is not StatusCode.UNAVAILABLE:
@@ -117,7 +118,7 @@ async def _reach(config: KitConfig, calls: Calls) -> None:
 
 
 async def first_calls(calls: Calls) -> tuple[Answer[tuple[NodeGroup, ...]], *tuple[Answer[object], ...]]:
-    """What an autoscaler that starts may ask before its first Refresh (R3)."""
+    """Makes the calls that an autoscaler may make before its first Refresh (R3)."""
     groups = await calls.node_groups()
     more: list[Answer[object]] = [await calls.group_for_node(foreign())]
     for group in (groups.value or ())[:1]:
@@ -143,12 +144,12 @@ def _choose(
             return group, ""
     if len(before) < len(groups):
         return None, "the groups that could be tested do not answer"
-    told = "; ".join(f"{group!r}: {problem}" for group, problem in problems.items())
-    raise PreconditionError(f"no group of the server can be tested ({told})")
+    reasons = "; ".join(f"{group!r}: {problem}" for group, problem in problems.items())
+    raise PreconditionError(f"no group of the server can be tested ({reasons})")
 
 
 def _problem(config: KitConfig, group: NodeGroup, before: Mapping[str, Before]) -> str:
-    """Why a group cannot be tested; empty when it can."""
+    """The reason why a group cannot be tested; empty when it can."""
     state = before.get(group.id)
     if state is None:
         return ""

@@ -1,4 +1,4 @@
-"""The kit as pytest tests, one per check, for the author of a server.
+"""Runs the kit as pytest tests, one per check, for the author of a server.
 
     from cloudgraft.conformance.pytest_suite import ProviderConformance
 
@@ -20,8 +20,8 @@ A :class:`cloudgraft.sdk.Provider` is served by the suite itself, on a port of i
         def provider(self):
             return MyProvider()
 
-The checks run once per class, in their order, and each test tells what one of them found. With pytest-xdist keep a
-class on one worker (``--dist loadscope``): two runs at once would be in each other's way.
+The checks run once per class, in their order, and each test reports the result of one. With pytest-xdist keep a class
+on one worker (``--dist loadscope``): two runs at once would disturb each other.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class ProviderConformance:
     """Inherit from it in a class whose name begins with ``Test``."""
 
     address: ClassVar[str] = ""
-    """Where the server is; unless the fixture ``kit`` or the method ``provider`` says otherwise."""
+    """The server's address, unless the fixture ``kit`` or the method ``provider`` sets it."""
     release: ClassVar[str] = str(NEWEST)
-    """As which release of the autoscaler the calls are made."""
+    """The release of the autoscaler as which the calls are made."""
 
     def provider(self) -> Provider | BlockingProvider | None:
-        """A provider for the suite to serve; None when the server is there already."""
+        """A provider for the suite to serve; None when the server runs already."""
         return None
 
     @pytest.fixture(scope="class")
@@ -66,7 +66,7 @@ class ProviderConformance:
     @pytest.fixture(scope="class")
     @classmethod
     def conformance_report(cls, kit: KitConfig) -> Report:
-        """What one run found; shared by all tests of the class."""
+        """The report of one run; shared by all tests of the class."""
         return asyncio.run(_judged(kit, cls().provider(), cls.release))
 
     @pytest.mark.parametrize("check", [check.name for check in CHECKS])
@@ -98,7 +98,7 @@ def _tell(result: Result) -> None:
 
 
 def _explained(result: Result) -> str:
-    """What was found, why it matters, what to do, and the calls."""
+    """The finding, why it matters, what to do, and the calls."""
     rules = [RULES[name] for name in result.rules]
     calls = [f"  {each.rpc}({each.sent}) -> {each.answered}  [{each.seconds:.3f} s]" for each in result.exchanges]
     return "\n".join(

@@ -1,8 +1,8 @@
-"""How each release of the autoscaler writes its requests and reads the answers (docs/explanation/releases.md).
+"""Writes requests and reads answers as each release of the autoscaler does (docs/explanation/releases.md).
 
 No field number ever got a second meaning, so the messages of :mod:`cloudgraft.wire` can stand in for those of every
-release: what makes a release is which fields it fills and which it looks at. An answer on which a release would
-crash raises :class:`CrashError`.
+release: releases differ in the fields that they fill and read. An answer on which a release would crash raises
+:class:`CrashError`.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Release:
 
     @property
     def knows_code_12(self) -> bool:
-        """Whether it takes "unimplemented" for an answer and not for a failure (R8)."""
+        """Whether it accepts "unimplemented" as an answer and not as a failure (R8)."""
         return self.minor >= 29
 
     # -- requests ----------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class Release:
     # -- answers -----------------------------------------------------------------------------------------------------
 
     def template_bytes(self, answer: pb.NodeGroupTemplateNodeInfoResponse) -> bytes:
-        """The bytes of the node that this release looks at; empty for none."""
+        """The bytes of the node that this release reads; empty for none."""
         if self.age.since(Age.FROM_1_34) and answer.nodeBytes:
             return answer.nodeBytes
         return b"" if self.age.since(Age.FROM_1_35) else answer.nodeInfo

@@ -1,4 +1,4 @@
-"""What a run of the conformance kit found: one result per check, with every call that led to it."""
+"""Defines the report of a run: one result per check, with every call that led to it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Status(enum.StrEnum):
     BLOCKED = "blocked"
     """Follows from another failure."""
     ERROR = "error"
-    """Could not be judged: the kit, or the way to the server, failed."""
+    """Could not be judged: the kit, or the connection to the server, failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one check found."""
+    """The result of one check."""
 
     check: str
     title: str
@@ -77,5 +77,5 @@ class Report:
         return all(result.level is Level.NOTE for result in self.failures)
 
     def count(self, status: Status) -> int:
-        """How many checks ended so."""
+        """The number of checks with this status."""
         return sum(result.status is status for result in self.results)

@@ -1,4 +1,4 @@
-"""The contract as a table: every rule and trace, with its level, its reason and its remedy."""
+"""Lists every rule and trace of the contract, with its level, its reason and its remedy."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Rule:
     """Why nothing from outside can see it; empty when at least one check names the rule."""
 
 
-# -- Rules of the way to the server: Refresh, Cleanup, deadlines, codes, TLS (R1 to R9) --------------------------------
+# -- connection (R1 to R9) ---------------------------------------------------------------------------------------------
 
 
 _TRANSPORT = (
@@ -130,7 +130,7 @@ _TRANSPORT = (
 )
 
 
-# -- Rules of the list of groups (R10 to R15) --------------------------------------------------------------------------
+# -- groups (R10 to R15) -----------------------------------------------------------------------------------------------
 
 
 _GROUPS = (
@@ -174,14 +174,14 @@ _GROUPS = (
         id="R15",
         title="A target outside min and max is allowed and is reported as it is",
         level=Level.NOTE,
-        why="The autoscaler never lowers a target to max, and raises it to min only when it is told to.",
+        why="The autoscaler never lowers a target to max, and raises it to min only when a flag says so.",
         fix="Report the true target; do not correct it to the limits behind the autoscaler's back.",
         unobservable="The protocol cannot bring a target outside its limits; only a changed configuration can.",
     ),
 )
 
 
-# -- Rules of nodes and instances: NodeGroupForNode (R16 to R24) and NodeGroupNodes (R30 to R42) -----------------------
+# -- nodes (R16 to R24) and instances (R30 to R42) ---------------------------------------------------------------------
 
 
 _NODES = (
@@ -278,7 +278,7 @@ _NODES = (
     ),
     Rule(
         id="R34",
-        title="An error is told with the state creating and a code that is not empty",
+        title="An error comes with the state creating and a code that is not empty",
         level=Level.MUST,
         why="On a running instance, or without a code, it is not seen: a dead machine is paid for ever.",
         fix="Report a failed machine as creating with errorInfo and a code.",
@@ -287,14 +287,14 @@ _NODES = (
         id="R35",
         title="The error class is 1 (out of resources: stock or quota) or 99 (anything else)",
         level=Level.NOTE,
-        why="The class names the reason in events and metrics; a wrong one misleads whoever reads them.",
+        why="The class names the reason in events and metrics; a wrong one misleads their readers.",
         fix="Use 1 for missing stock and quota, 99 for the rest.",
     ),
     Rule(
         id="R36",
         title="New failed instances put the group into backoff only while a scale-up is open",
         level=Level.NOTE,
-        why="An error told late no longer sends the pods to another group.",
+        why="A late error no longer sends the pods to another group.",
         fix="Report the failure as soon as it is known, with a new id for each failed machine.",
         unobservable="Backoff lives in the memory of the autoscaler; no answer of the server shows it.",
     ),
@@ -344,7 +344,7 @@ _NODES = (
 )
 
 
-# -- Rules of the target: reading it (R25 to R29), raising it (R43 to R48), lowering it (R59 to R64) -------------------
+# -- target (R25 to R29, R43 to R48, R59 to R64) -----------------------------------------------------------------------
 
 
 _SIZES = (
@@ -402,7 +402,7 @@ _SIZES = (
         id="R45",
         title="After IncreaseSize the target has grown by exactly delta, or by nothing if it failed",
         level=Level.MUST,
-        why="Anything else is a machine that nobody counts, or one that is waited for in vain.",
+        why="Anything else is a machine that is not counted, or one that never comes.",
         fix="Change the target in one step; return an error only when nothing was started.",
     ),
     Rule(
@@ -467,13 +467,13 @@ _SIZES = (
         id="R64",
         title="A target that cannot be met is lowered by the server, or shown as placeholders",
         level=Level.SHOULD,
-        why="Before 1.36 nobody corrects a group without nodes and instances: its pods wait for ever.",
+        why="Before 1.36 nothing corrects a group without nodes and instances: its pods wait for ever.",
         fix="List a placeholder (R39) for each machine that is missing, or lower the target.",
     ),
 )
 
 
-# -- Rules of NodeGroupDeleteNodes (R49 to R58) ------------------------------------------------------------------------
+# -- NodeGroupDeleteNodes (R49 to R58) ---------------------------------------------------------------------------------
 
 
 _DELETION = (
@@ -481,7 +481,7 @@ _DELETION = (
         id="R49",
         title="Ten DeleteNodes calls for one group may come at once, with one node each or with many",
         level=Level.MUST,
-        why="That is how each scale-down arrives; lost updates leave machines running that nobody counts.",
+        why="That is how each scale-down arrives; lost updates leave machines running that are not counted.",
         fix="Serialise changes of one group, and take a list of any length.",
     ),
     Rule(
@@ -551,7 +551,7 @@ _DELETION = (
 )
 
 
-# -- Rules of NodeGroupTemplateNodeInfo (R65 to R72) -------------------------------------------------------------------
+# -- NodeGroupTemplateNodeInfo (R65 to R72) ----------------------------------------------------------------------------
 
 
 _TEMPLATE = (
@@ -617,7 +617,7 @@ _TEMPLATE = (
 )
 
 
-# -- Rules of NodeGroupGetOptions (R73 to R77) -------------------------------------------------------------------------
+# -- NodeGroupGetOptions (R73 to R77) ----------------------------------------------------------------------------------
 
 
 _OPTIONS = (
@@ -659,7 +659,7 @@ _OPTIONS = (
 )
 
 
-# -- Rules of GPUs and prices (R78 to R84) -----------------------------------------------------------------------------
+# -- GPUs and prices (R78 to R84) --------------------------------------------------------------------------------------
 
 
 _PRICING = (
@@ -702,7 +702,7 @@ _PRICING = (
         id="R83",
         title="Node prices and pod prices come together, or both are Unimplemented",
         level=Level.SHOULD,
-        why="With the price expander one missing price means that nothing is ever scaled up, and nobody is told.",
+        why="With the price expander one missing price means that nothing is ever scaled up, without a message.",
         fix="Implement both calls or neither; say in the docs that the price expander needs them.",
     ),
     Rule(
@@ -715,7 +715,7 @@ _PRICING = (
 )
 
 
-# -- Rules of the life of nodes, of the autoscaler and of the server (R85 to R90) --------------------------------------
+# -- life of nodes, autoscaler and server (R85 to R90) -----------------------------------------------------------------
 
 
 _LIFECYCLE = (
@@ -768,7 +768,8 @@ _LIFECYCLE = (
 )
 
 
-# -- Traces: sequences of calls as the autoscaler really sends them (T1 to T10) ----------------------------------------
+# -- traces (T1 to T10) ------------------------------------------------------------------------------------------------
+# Sequences of calls as the autoscaler really sends them.
 
 
 _TRACES = (
@@ -845,7 +846,7 @@ _TRACES = (
 )
 
 
-# -- All rules, in order -----------------------------------------------------------------------------------------------
+# -- all rules ---------------------------------------------------------------------------------------------------------
 
 
 THEMES = (

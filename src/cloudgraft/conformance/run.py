@@ -1,4 +1,4 @@
-"""Run the checks of the kit in their order, and leave a clean server behind."""
+"""Runs the checks of the kit in order, and leaves a clean server behind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["Progress", "Session", "clean_up", "run", "run_blocking", "selected"]
 
 
 # -- cleanup -----------------------------------------------------------------------------------------------------------
-# The end of a run: what the kit made is deleted, whatever happened, and what cannot be deleted is told.
+# Ends a run: deletes what the kit made, whatever happened, and reports what cannot be deleted.
 
 
 _PAUSE: Final = 0.2
@@ -35,7 +35,7 @@ _LAST_CALLS: Final = 20.0  # seconds for calls under way when the time is over
 
 
 async def clean_up(stage: Stage) -> tuple[str, ...]:
-    """Deletes the kit's machines and gives back what never came; answers what is left. Never raises."""
+    """Deletes the kit's machines and lowers targets that have no machine; returns what is left. Never raises."""
     limit = stage.config.patience.cleanup.total_seconds()
     left: dict[str, list[str]] = {group: [f"{group}: not looked at"] for group in stage.touched}
     end = time.monotonic() + limit
@@ -48,12 +48,12 @@ async def clean_up(stage: Stage) -> tuple[str, ...]:
                 for group in [group for group, machines in left.items() if machines]:
                     left[group] = await _clean_group(stage, group)
     except TimeoutError:
-        pass  # what is known to be left is told
+        pass  # what is known to be left is reported
     return tuple(machine for machines in left.values() for machine in machines)
 
 
 async def _clean_group(stage: Stage, group: str) -> list[str]:
-    """One attempt; what is left after it."""
+    """Makes one attempt; returns what is left after it."""
     listed = await stage.calls.instances(group)
     if listed.value is None:
         return [f"{group}: unknown, NodeGroupNodes answered {listed.outcome}"]
@@ -65,7 +65,7 @@ async def _clean_group(stage: Stage, group: str) -> list[str]:
 
 
 async def _give_back(stage: Stage, group: str) -> list[str]:
-    """Takes back what was asked for and is not listed."""
+    """Lowers the target by requests that are not listed."""
     before = stage.scene.before.get(group)
     target = await stage.calls.target(group)
     if before is None or target.value is None or target.value <= before.target:
@@ -76,7 +76,7 @@ async def _give_back(stage: Stage, group: str) -> list[str]:
     return [f"{group}: {surplus} machines that were asked for and never listed"] if surplus > 0 else []
 
 
-# -- One run of the kit: all checks in their order, and a clean server afterwards --------------------------------------
+# -- one run -----------------------------------------------------------------------------------------------------------
 
 
 Progress = Callable[[Result], None]
@@ -91,8 +91,8 @@ async def run(
 ) -> Report:
     """Judges a server. ``only`` are rules (R49, T6) or names of checks; ``progress`` is called after each check.
 
-    Raises an error of the sdk when nothing can be judged at all: no server, no group that may be used. When it is
-    cancelled it still deletes what it made.
+    Raises an error of the sdk when nothing can be judged: no server, no group that may be used. When it is cancelled it
+    still deletes what it made.
     """
     return await Session(config, only=only, release=release, progress=progress).run()
 
@@ -105,7 +105,7 @@ def run_blocking(
 
 
 def selected(only: Iterable[str]) -> tuple[Check, ...]:
-    """The checks that are named, or that are about a rule that is named; all for none."""
+    """The checks that ``only`` names by check or rule; all when it is empty."""
     wanted = {name.strip().upper() if name.strip().upper() in RULES else name.strip() for name in only}
     known = {*RULES, *(check.name for check in CHECKS)}
     if unknown := sorted(wanted - known):
@@ -118,7 +118,7 @@ def selected(only: Iterable[str]) -> tuple[Check, ...]:
 
 
 class Session:
-    """One run that can be looked at before its end: after Ctrl-C :attr:`report` has what was found until then."""
+    """One run whose report can be read before its end: after Ctrl-C :attr:`report` has the results until then."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Session:
         release: str = str(NEWEST),
         progress: Progress | None = None,
     ) -> None:
-        """Checks what is asked for; nothing is dialled yet."""
+        """Validates the arguments; does not connect yet."""
         self._config = config
         self._release = Release.parse(release)
         self._release_name = release
@@ -138,11 +138,11 @@ class Session:
         self._started = datetime.now(UTC)
         self._results: list[Result] = []
         self._left_behind: tuple[str, ...] = ()
-        self._away_since = ""  # the check in which it went, and did not come back
+        self._away_since = ""  # the check since which the server does not answer
 
     @property
     def report(self) -> Report:
-        """What was found so far."""
+        """The results so far."""
         return Report(
             server=str(self._target.address),
             release=self._release_name,
@@ -152,7 +152,7 @@ class Session:
         )
 
     async def run(self) -> Report:
-        """Makes all checks and cleans up."""
+        """Runs all checks and cleans up."""
         with expected_failures():
             async with Connection(self._target) as connection:
                 probe = Probe(connection, self._release)
@@ -186,7 +186,7 @@ class Session:
         if status is Status.PASSED:
             status, message = await _attempt(check, stage)
         if status is Status.BLOCKED and not any(result.status in _REASONS for result in self._results):
-            status = Status.ERROR  # nothing that was found explains it
+            status = Status.ERROR  # no result explains it
         return Result(
             check=check.name,
             title=check.title,
@@ -199,7 +199,7 @@ class Session:
         )
 
     def _foreseen(self, check: Check) -> tuple[Status, str]:
-        """How a check ends without being made, if so; PASSED when it is to be made."""
+        """The status of a check that must not run; PASSED when it may run."""
         if self._away_since:
             return Status.BLOCKED, f"the server has been away since {self._away_since}"
         if missing := [need for need in check.needs if not self._config.hooks.has(need)]:

@@ -1,7 +1,7 @@
-"""What a check acts on: the server, the group under test, and the machines that the kit made in it.
+"""Gives checks the server, the group under test, and the machines that the kit made in it.
 
-The kit owns what appears in its groups after it asked for it, and nothing else: whatever was there before is never
-deleted. Checks share machines, because machines cost money and time.
+The kit owns the machines that appear in its groups after it requested them, and nothing else: machines that existed
+before are never deleted. Checks share machines, because machines cost money and time.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 __all__ = ["Before", "Scene", "Stage", "fake", "foreign"]
 
 _FAKE_NODE_REASON: Final = "k8s.io/cluster-autoscaler/fake-node-reason"
-_FIRST_PAUSE: Final = 0.02  # seconds between two looks, at first
+_FIRST_PAUSE: Final = 0.02  # seconds between two lists, at first
 _LONGEST_PAUSE: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Before:
-    """How a group was before the kit did anything."""
+    """The state of a group before the run."""
 
     target: int
     instances: tuple[Listed, ...]
@@ -47,13 +47,13 @@ class Before:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody uses the group; machines on their way out do not count."""
+        """Whether the group is unused; machines being deleted do not count."""
         return self.target == 0 and all(listed.is_deleting for listed in self.instances)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What was found at the start."""
+    """The state of the server at the start."""
 
     groups: tuple[NodeGroup, ...]
     before: Mapping[str, Before]
@@ -69,7 +69,7 @@ class Scene:
 
 @dataclass(slots=True)
 class _Share:
-    """What of a group is the kit's."""
+    """The kit's part of a group."""
 
     asked: int = 0  # machines asked for, in all
     deleted: set[str] = field(default_factory=set)  # ids whose deletion was accepted
@@ -86,20 +86,20 @@ class Stage:
         self.scene = scene
         self.hooks = HookRunner(config)
         self._shares: dict[str, _Share] = {}
-        self._boots = True  # until a wait for it was in vain
-        self._full: set[str] = set()  # groups in which a wait for room was in vain
-        self._renames = False  # until a placeholder gave way to another id
+        self._boots = True  # until a wait for it has failed
+        self._full: set[str] = set()  # groups in which a wait for room has failed
+        self._renames = False  # True after a placeholder was replaced by another id
 
-    # -- what there is -----------------------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------------------------
 
     @property
     def release(self) -> Release:
-        """As which release the calls are made."""
+        """The release that makes the calls."""
         return self.calls.release
 
     @property
     def deadline(self) -> float:
-        """How many seconds the autoscaler waits for an answer."""
+        """Seconds for which the autoscaler waits for an answer."""
         return self.calls.probe.connection.config.grpc_timeout.total_seconds()
 
     @property
@@ -117,11 +117,11 @@ class Stage:
         return self.scene.groups
 
     async def target(self, group: str = "") -> int:
-        """The target now; of the group under test unless said otherwise."""
+        """The current target; by default of the group under test."""
         return (await self.calls.target(group or self.group.id)).expect()
 
     async def instances(self, group: str = "") -> tuple[Listed, ...]:
-        """The instances now, those of others included."""
+        """The current instances, those of others included."""
         group = group or self.group.id
         listed = (await self.calls.instances(group)).expect()
         self._take_note(group, listed)
@@ -139,7 +139,7 @@ class Stage:
         return [each.id for each in listed if each.id in own and not each.is_failed]
 
     async def lost(self, ids: Iterable[str], of: int) -> list[str]:
-        """Which of these machines are no longer live, where ``of`` were live before.
+        """Those of these machines that are no longer live, where ``of`` were live before.
 
         A placeholder that is now listed under its real id, and still known by the old one, is not lost.
         """
@@ -153,7 +153,7 @@ class Stage:
     # -- changes -----------------------------------------------------------------------------------------------------
 
     async def increase(self, delta: int, group: str = "", calls: Calls | None = None) -> Answer[Message]:
-        """One IncreaseSize; what appears because of it is the kit's, also after an error."""
+        """One IncreaseSize; machines that appear because of it are the kit's, also after an error."""
         group = group or self.group.id
         self._share(group).asked += max(delta, 0)
         return await (calls or self.calls).increase(group, delta)
@@ -175,7 +175,7 @@ class Stage:
         return answer
 
     async def grow(self, delta: int, group: str = "") -> list[str]:
-        """Adds machines and waits until they are listed; their ids."""
+        """Adds machines and waits until they are listed; returns their ids."""
         group = group or self.group.id
         await self.make_room(delta, group)
         if self._renames:
@@ -196,7 +196,7 @@ class Stage:
         return new
 
     async def machines(self, count: int, group: str = "") -> list[str]:
-        """So many of the kit's own live machines; more are made when there are not enough."""
+        """``count`` of the kit's own live machines; creates more when there are not enough."""
         group = group or self.group.id
         there = await self.own_live(group)
         if len(there) < count:
@@ -207,13 +207,13 @@ class Stage:
         return there[:count]
 
     async def booted(self, count: int) -> list[str]:
-        """Own machines that have left the state creating, if they do so in time; else they are given as they are."""
+        """Own machines that have left the state creating, if they do so in time; else in their current state."""
         await self.machines(count)
         await self._wait_for_boot(self.group.id)
         return await self.machines(count)
 
     async def discard(self, ids: Sequence[str], group: str) -> None:
-        """Deletes own machines in whatever way the server takes it."""
+        """Deletes own machines in any way that the server accepts."""
         if (await self.delete([fake(id_) for id_ in ids], group)).is_ok:
             return
         for id_ in ids:
@@ -233,7 +233,7 @@ class Stage:
             self._boots = await self.until(are_final, self.config.patience.boot)
 
     async def make_room(self, count: int, group: str = "") -> None:
-        """Makes sure that the group can grow by so many, if need be by deleting own machines."""
+        """Makes sure that the group can grow by ``count``, if necessary by deleting own machines."""
         group = group or self.group.id
         largest = next(each.max_size for each in self.groups if each.id == group)
 
@@ -252,7 +252,7 @@ class Stage:
     # -- nodes -------------------------------------------------------------------------------------------------------
 
     def node_name(self, instance: str) -> str:
-        """The name of an instance's node, as far as the config tells; else the last part of the id."""
+        """The name of an instance's node by the config; else the last part of the id."""
         found = re.search(self.config.node_name or r"([^/]+)$", instance)
         if found is None:
             return instance
@@ -277,7 +277,7 @@ class Stage:
             await asyncio.sleep(backoff.next())
         return True
 
-    # -- whose is what -----------------------------------------------------------------------------------------------
+    # -- ownership ---------------------------------------------------------------------------------------------------
 
     @property
     def touched(self) -> tuple[str, ...]:
@@ -285,7 +285,7 @@ class Stage:
         return tuple(group for group, share in self._shares.items() if share.asked)
 
     def owned(self, group: str, listed: Iterable[Listed]) -> list[str]:
-        """Which of these the kit made and are not going yet, failed ones included."""
+        """Those that the kit made and that are not being deleted, failed ones included."""
         self._take_note(group, listed := tuple(listed))
         own = self._share(group).own
         return [each.id for each in listed if each.id in own and not each.is_deleting]
@@ -294,13 +294,13 @@ class Stage:
         return self._shares.setdefault(group, _Share())
 
     def _take_note(self, group: str, listed: Iterable[Listed]) -> None:
-        """Remembers new ids as the kit's, but in a group that others use no more than it asked for."""
+        """Remembers new ids as the kit's; in a group that others use, no more than it requested."""
         share, before = self._share(group), self.scene.before.get(group)
         known = {each.id: not each.is_deleting for each in listed}
         live = [id_ for id_, counts in known.items() if counts]
         self._renames |= any(id_ not in known and id_ not in share.deleted for id_ in share.own)
         is_shared = before is None or not before.is_empty
-        # One that is neither listed nor deleted was a placeholder, and its machine is listed under another id.
+        # An id that is neither listed nor deleted was a placeholder; its machine is listed under another id.
         room = share.asked - sum(id_ in share.deleted or id_ in live for id_ in share.own)
         for id_ in live:
             if id_ in share.own or id_ in share.others or (before and id_ in before.ids):

@@ -271,9 +271,9 @@ class Discovery:
         told: dict[str, str] = {}
         async for some in in_slices(candidates, _AT_A_TIME):
             told |= offers.why_not(some, need)
-            if len(told) >= _MOST_TOLD:
+            if len(told) >= _MOST_REASONS:
                 break
-        return dict(islice(told.items(), _MOST_TOLD))
+        return dict(islice(told.items(), _MOST_REASONS))
 
     async def reserve(
         self, cluster: str, resources: Resources, *, owner: str, seconds: float, by: str | None = None

@@ -1,4 +1,4 @@
-"""All checks, in the order in which they are made: what others build on comes first, what changes much comes last."""
+"""Lists all checks in the order of a run: what others build on comes first, what changes much comes last."""
 
 from __future__ import annotations
 

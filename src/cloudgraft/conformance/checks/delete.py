@@ -1,4 +1,4 @@
-"""NodeGroupDeleteNodes."""
+"""Checks NodeGroupDeleteNodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPULabel, GetAvailableGPUTypes, and the two prices."""
+"""Checks GPULabel, GetAvailableGPUTypes, and the two prices."""
 
 from __future__ import annotations
 

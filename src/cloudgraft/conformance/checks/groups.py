@@ -1,4 +1,4 @@
-"""Check NodeGroups and NodeGroupTemplateNodeInfo: every group answers, and has a template worth reading."""
+"""Checks NodeGroups and NodeGroupTemplateNodeInfo: every group answers, and has a usable template."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import NodeGroup, NodeTemplate
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 
-# -- NodeGroups: ids, sizes, and that every group answers --------------------------------------------------------------
+# -- NodeGroups --------------------------------------------------------------------------------------------------------
 
 
 @check("R12")
@@ -54,7 +54,7 @@ async def groups_stay_the_same(stage: Stage) -> None:
     for _ in range(3):
         again = (await stage.calls.node_groups()).expect()
         if again != first:
-            raise Violation(f"NodeGroups first gave {_told(first)} and then, without a Refresh, {_told(again)}")
+            raise Violation(f"NodeGroups first gave {_shown(first)} and then, without a Refresh, {_shown(again)}")
     (await stage.calls.refresh()).expect()
     after = [group.id for group in (await stage.calls.node_groups()).expect()]
     if after != [group.id for group in first]:
@@ -88,7 +88,7 @@ async def unknown_groups_are_refused(stage: Stage) -> None:
     (await stage.calls.delete(unknown, [foreign()])).expect_refusal(what)
 
 
-def _told(groups: tuple[NodeGroup, ...]) -> str:
+def _shown(groups: tuple[NodeGroup, ...]) -> str:
     return str([(group.id, group.min_size, group.max_size, group.debug) for group in groups])
 
 
@@ -103,7 +103,7 @@ CHECKS: Final = (
 )
 
 
-# -- NodeGroupTemplateNodeInfo: for every group, readable by every release, and worth reading --------------------------
+# -- NodeGroupTemplateNodeInfo -----------------------------------------------------------------------------------------
 
 
 _OLD: Final = Release(33)

@@ -1,4 +1,4 @@
-"""Check NodeGroupForNode and NodeGroupNodes: which node belongs to which group, which machines are listed."""
+"""Checks NodeGroupForNode and NodeGroupNodes: the group of each node, and the listed machines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cloudgraft.conformance.stage import Stage, fake, foreign
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.types import InstanceState, NodeRef
 
-# -- NodeGroupForNode: real nodes, stand-ins, planned nodes, nodes of nobody -------------------------------------------
+# -- NodeGroupForNode --------------------------------------------------------------------------------------------------
 
 
 _REASONS: Final = ("unregistered", "create-error", "")
@@ -142,7 +142,7 @@ async def _expect_group(stage: Stage, node: NodeRef, what: str) -> None:
 
 
 async def _template_labels(stage: Stage, group: str) -> dict[str, str]:
-    """The template's labels; none where there is no template that can be read, which is not the matter here."""
+    """The template's labels; none where there is no readable template, which other checks judge."""
     answer = (await stage.calls.template(group)).value
     try:
         return {} if answer is None else dict(stage.release.read_template(answer).labels)
@@ -160,10 +160,10 @@ CHECKS_WITH_MACHINES: Final = (
 CHECKS_AFTER_DELETION: Final = (deleted_nodes_keep_their_group,)
 
 
-# -- NodeGroupNodes: which machines are listed, under which ids, in which states ---------------------------------------
+# -- NodeGroupNodes ----------------------------------------------------------------------------------------------------
 
 
-_SOON: Final = timedelta(seconds=15)  # a queue may take so long, a boot takes longer
+_SOON: Final = timedelta(seconds=15)  # longer than a queue may take, shorter than a boot
 _STATES: Final = frozenset(state.value for state in InstanceState)
 
 

@@ -1,4 +1,4 @@
-"""NodeGroupGetOptions, as every release asks it and as every release reads the answer."""
+"""Checks NodeGroupGetOptions, as every release asks it and reads the answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cloudgraft.conformance.stage import Stage
 from cloudgraft.sdk.duration import format_duration
 from cloudgraft.sdk.errors import StatusCode
 
-# Two autoscalers with flags that share no value: what is the same in both answers is the server's own wish.
+# Two autoscalers with flags that share no value: an option that is the same in both answers is the server's own.
 _FLAGS: Final = Options()
 _OTHER_FLAGS: Final = Options(
     threshold=0.61,
@@ -117,8 +117,8 @@ async def options_echo_the_right_defaults(stage: Stage) -> None:
             own, other = getattr(first, name), getattr(second, name)
             if own != other and (own, other) != (getattr(_FLAGS, name), getattr(_OTHER_FLAGS, name)):
                 raise Violation(
-                    f"{name} of {group!r} is {_told(own)} where the default is {_told(getattr(_FLAGS, name))}, and "
-                    f"{_told(other)} where it is {_told(getattr(_OTHER_FLAGS, name))}: it follows another default"
+                    f"{name} of {group!r} is {_shown(own)} where the default is {_shown(getattr(_FLAGS, name))}, and "
+                    f"{_shown(other)} where it is {_shown(getattr(_OTHER_FLAGS, name))}: it follows another default"
                 )
 
 
@@ -154,7 +154,7 @@ async def options_are_answered_from_memory(stage: Stage) -> None:
 async def _replies(
     stage: Stage, releases: Iterable[Release], flags: Options = _FLAGS
 ) -> AsyncIterator[tuple[str, Release, Options | None]]:
-    """What each release reads, for each group; code 12 is left to those that know it."""
+    """The options that each release reads, for each group; code 12 only for releases that know it."""
     for group in stage.groups:
         for release in releases:
             answer = await stage.calls.as_release(release).options(group.id, flags)
@@ -172,7 +172,7 @@ def _zeros(found: Options | None) -> list[str]:
     return [] if found is None else [name for name in names if not getattr(found, name)]
 
 
-def _told(value: object) -> str:
+def _shown(value: object) -> str:
     return format_duration(value) if isinstance(value, timedelta) else str(value)
 
 

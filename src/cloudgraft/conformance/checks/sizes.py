@@ -1,4 +1,4 @@
-"""Check the target of a group: NodeGroupIncreaseSize raises it, NodeGroupDecreaseTargetSize gives back."""
+"""Checks the target of a group: NodeGroupIncreaseSize raises it, NodeGroupDecreaseTargetSize lowers it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cloudgraft.conformance.rules import Level
 from cloudgraft.conformance.stage import Stage, foreign
 from cloudgraft.sdk.errors import StatusCode
 
-# -- NodeGroupIncreaseSize, and the target that shows it ---------------------------------------------------------------
+# -- NodeGroupIncreaseSize ---------------------------------------------------------------------------------------------
 
 
 _KEPT_FREE: Final = 4  # machines for the checks after the first
@@ -167,7 +167,7 @@ INCREASE_CHECKS: Final = (
 CHECKS_AT_ONCE: Final = (increases_at_the_same_time_add_up, increases_of_two_groups_may_come_at_once)
 
 
-# -- NodeGroupDecreaseTargetSize: gives back what never came, and touches nothing else ---------------------------------
+# -- NodeGroupDecreaseTargetSize ---------------------------------------------------------------------------------------
 
 
 @check("R59", after=("increase_answers_in_time",))
@@ -240,7 +240,7 @@ async def decrease_goes_below_min(stage: Stage) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Change:
-    """One DecreaseTargetSize: before, after, and what was said."""
+    """One DecreaseTargetSize: the state before and after, and the response."""
 
     delta: int
     outcome: str
@@ -254,7 +254,7 @@ class _Change:
     """Whether there was something to give back."""
 
     def judge(self) -> None:
-        """What holds however much there was to give back."""
+        """Checks what holds whatever the surplus was."""
         if gone := [id_ for id_ in self.there if id_ not in self.live_after]:
             raise Violation(f"DecreaseTargetSize by -{self.delta} deleted {gone}, which were there")
         if self.target_after < len(self.live_after):

@@ -1,4 +1,4 @@
-"""The autoscaler's own sequences of calls (T1 to T10), as the release that is judged would make them."""
+"""Checks the autoscaler's own sequences of calls (T1 to T10), as the judged release makes them."""
 
 from __future__ import annotations
 

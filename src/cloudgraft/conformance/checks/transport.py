@@ -1,4 +1,4 @@
-"""Check the connection: Refresh, Cleanup, deadlines, status codes, TLS, several clients."""
+"""Checks the connection: Refresh, Cleanup, deadlines, status codes, TLS, several clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cloudgraft.conformance.rules import Level
 from cloudgraft.conformance.stage import Stage, foreign
 from cloudgraft.sdk.errors import StatusCode
 
-# -- Refresh, deadlines, status codes, TLS, life of a connection -------------------------------------------------------
+# -- calls and connection ----------------------------------------------------------------------------------------------
 
 
 _SINGLE_READS: Final = (
@@ -27,7 +27,7 @@ _SINGLE_READS: Final = (
 @check("R3", "T9")
 async def calls_work_before_refresh(stage: Stage) -> None:
     """NodeGroups, NodeGroupForNode, TargetSize and Nodes work before the first Refresh."""
-    again = await first_calls(stage.calls)  # what fails after a Refresh too is the matter of other checks
+    again = await first_calls(stage.calls)  # other checks judge what fails after a Refresh too
     works_now = {answer.rpc for answer in again if answer.is_ok}
     for answer in stage.scene.first_calls:
         if answer.rpc in works_now:
@@ -129,7 +129,7 @@ CHECKS: Final = (
 CHECKS_AT_ONCE: Final = (calls_may_come_at_the_same_time,)
 
 
-# -- Cleanup, two clients at once, a client that starts again, and how long changes took -------------------------------
+# -- several clients ---------------------------------------------------------------------------------------------------
 
 
 _CHANGES: Final = ("NodeGroupIncreaseSize", "NodeGroupDeleteNodes", "NodeGroupDecreaseTargetSize")

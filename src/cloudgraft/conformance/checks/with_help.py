@@ -1,4 +1,4 @@
-"""What the kit cannot bring about alone: stock-out, a slow cloud, a restart, a lost machine. Commands of kit.yaml."""
+"""Checks what needs commands of kit.yaml: stock-out, a slow cloud, a restart, a lost machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A second suite of the kit, for the authors of drivers: what the engine relies on.
+"""Tests a driver against what the engine relies on: the kit's second suite, for authors of drivers.
 
     report = await judge_driver(lambda: MyDriver(options), DriverSettings(machine={"shape": "small"}))
 

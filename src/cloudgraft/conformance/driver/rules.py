@@ -1,4 +1,4 @@
-"""What the engine relies on in a driver: D1, D2, ... with what a breach costs and how its author puts it right."""
+"""Lists what the engine relies on in a driver: rules D1, D2, ... with the cost of a breach and the remedy."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _ANSWERS = (
     ),
     Rule(
         id="D6",
-        title="A providerID is the one that the traits promise, never changes once told, and is nobody else's",
+        title="A providerID is the one that the traits promise, never changes once known, and is unique",
         level=_MUST,
         why="The autoscaler matches nodes by it: a node that matches nothing is unregistered, and its machine deleted.",
         fix="Give exactly the node's spec.providerID, or None until it is known; leave traits.provider_id empty if in "
@@ -170,7 +170,7 @@ _INTERRUPTED = (
         id="D22",
         title="No call blocks the event loop",
         level=_MUST,
-        why="While it does, the server answers nobody: the autoscaler's calls run out of time, for every cloud.",
+        why="While it does, the server answers no call: the autoscaler's calls time out, for every cloud.",
         fix="Write a BlockingDriver for a library that blocks, or await asyncio's own calls.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Judging a driver: every check in order, each on a stage, and everything cleaned up in any case."""
+"""Runs all checks of a driver in order, each on a stage, and cleans up in any case."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["judge_driver"]
 log = logging.getLogger("cloudgraft.conformance")
 
 _BLOCKS = (Status.FAILED, Status.BLOCKED, Status.ERROR)
-# What says more of the cloud, or of the account, than of the driver.
+# Errors that are more about the cloud or the account than about the driver.
 _NO_FAULT_OF_THE_DRIVER = (
     AuthenticationError,
     DeadlineError,
@@ -54,8 +54,8 @@ async def judge_driver(
     """Judges a driver by real calls to its cloud, and deletes what that made, also when it is cancelled.
 
     ``make_driver`` is called several times; each call gives a driver that was not started, of the same cloud.
-    ``only`` names checks or rules; the checks that they come after are made too. What could not be deleted is in the
-    report; after a cancellation it is in the log, and in a note of the exception.
+    ``only`` names checks or rules; the checks that they come after run too. Machines that could not be deleted are in
+    the report; after a cancellation they are in the log, and in a note of the exception.
     """
     chosen = _chosen(only)
     under_test = DriverUnderTest(make_driver, settings or DriverSettings(), Marks())
@@ -114,7 +114,7 @@ async def _judge(check: DriverCheck, under_test: DriverUnderTest, results: Mappi
 
 
 def _masked(text: str, secrets: Sequence[str]) -> str:
-    """A driver may show its secrets; a report does not."""
+    """Hides the driver's secrets in the report."""
     for secret in secrets:
         text = text.replace(secret, "[secret]")
     return text
@@ -127,7 +127,7 @@ def _masked_call(call: Exchange, secrets: Sequence[str]) -> Exchange:
 
 
 async def _run(check: DriverCheck, under_test: DriverUnderTest, exchanges: list[Exchange]) -> tuple[Status, str]:
-    """Makes a check; a driver that it may have harmed is not used again."""
+    """Runs a check; a driver that it may have harmed is not used again."""
     is_harmed = True
     try:
         async with AsyncExitStack() as stack:

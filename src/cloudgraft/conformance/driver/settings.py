@@ -1,4 +1,4 @@
-"""What the author of a driver tells the kit: what to create, how long things may take, how to provoke trouble."""
+"""Defines the kit's settings for a driver: what to create, time limits, and how to provoke errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AnyDriver = Driver | BlockingDriver
 
 
 class Trouble(enum.Enum):
-    """What a cloud may be like, if the author can make it so: a fake cloud, or other options, will do."""
+    """A failure of the cloud, if the author can provoke it: with a fake cloud, or with other options."""
 
     QUOTA = "quota"  # the account may not have one more machine
     STOCK_OUT = "stock-out"  # the cloud has none of this kind
@@ -28,13 +28,13 @@ class Trouble(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverSettings:
-    """How one driver is judged. Only ``machine`` is needed by most."""
+    """How one driver is judged. Most drivers need only ``machine``."""
 
     machine: Mapping[str, object] = field(default_factory=dict)  # the `machine:` section of a group
     # One that the cloud must refuse; by default `machine` with a shape that does not exist, if it has one.
     wrong_machine: Mapping[str, object] | None = None
     at_once: int = 10  # machines at a time; the account must have room for two more
-    page_size: int = 0  # of the cloud's list, to have one machine more than a page; 0: not told
+    page_size: int = 0  # of the cloud's list, to have one machine more than a page; 0: unknown
     interruptions: int = 8  # creates that are given up in the middle
     is_lasting: bool = True  # False: the machines live in the driver, and are gone with it
     call_timeout: timedelta = timedelta(seconds=60)  # for each call
@@ -50,14 +50,14 @@ class DriverSettings:
     seed: int = 0  # of the moments at which calls are given up
 
     def __post_init__(self) -> None:
-        """Refuses what cannot be judged by."""
+        """Refuses settings that cannot work."""
         if self.at_once < 2 or self.interruptions < 1 or self.page_size < 0:
             raise InvalidArgumentError("at_once must be 2 or more, interruptions 1 or more, page_size 0 or more")
         if min(self.call_timeout, self.patience, self.boot_time) <= timedelta(0) or self.late < timedelta(0):
             raise InvalidArgumentError("call_timeout, patience and boot_time must be more than zero, late not negative")
 
     def wrong(self) -> Mapping[str, object] | None:
-        """The section that must be refused; None when nobody knows one."""
+        """The section that must be refused; None when none is known."""
         if self.wrong_machine is None and "shape" in self.machine:
             return {**self.machine, "shape": "conformance-no-such-shape"}
         return self.wrong_machine

@@ -1,4 +1,4 @@
-"""Say what a check of a driver is, and what it works with."""
+"""Defines a check of a driver, and the stage that it works with."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ __all__ = ["DriverCheck", "DriverStage", "driver_check", "expect"]
 
 
 # -- stage -------------------------------------------------------------------------------------------------------------
-# What a check of a driver works with: machines to make, lists to read, other drivers, and words for what is wrong.
+# A check works with machines to create, lists to read, other drivers, and messages for failures.
 
 
-_STEP = 0.05  # seconds between two looks; ten times as much for a cloud whose list is late
+_STEP = 0.05  # seconds between two lists; ten times as much for a cloud whose list is late
 _FULL = (QuotaExceededError, OutOfStockError)
 
 
 def expect(fact: object, message: str) -> None:
-    """Fails the check with this message unless it is a fact."""
+    """Fails the check with this message unless the condition holds."""
     if not fact:
         raise Violation(message)
 
 
 class DriverStage:
-    """Of one check: one driver that is started, and whatever else the check asks for."""
+    """The stage of one check: a started driver, and what else the check asks for."""
 
     def __init__(
         self, under_test: DriverUnderTest, calls: Calls, exchanges: list[Exchange], stack: AsyncExitStack
@@ -51,12 +51,12 @@ class DriverStage:
 
     @property
     def settings(self) -> DriverSettings:
-        """What the author said."""
+        """The author's settings."""
         return self._under_test.settings
 
     @property
     def traits(self) -> DriverTraits:
-        """What the driver declares."""
+        """The driver's traits."""
         return self.calls.driver.traits
 
     @property
@@ -82,13 +82,13 @@ class DriverStage:
     # -- machines ------------------------------------------------------------------------------------------------------
 
     def spec(self, group: str = "pool", *, marks: Marks | None = None, user_data: str = "") -> MachineSpec:
-        """A machine that nobody has asked for yet."""
+        """A new specification, with a name that is not used yet."""
         name = self.marks.new_name(group)
         tags = (marks or self.marks).tags(name, group)
         return MachineSpec(name=name, group=group, settings=self.settings.machine, tags=tags, user_data=user_data)
 
     async def create(self, spec: MachineSpec | None = None, calls: Calls | None = None) -> Machine:
-        """Makes it, as patiently as the engine: what may be tried again is, and room is waited for while ours go."""
+        """Creates it with the engine's retries; waits for capacity while our own machines are being deleted."""
         asked = spec or self.spec()
         give_up_at = time.monotonic() + self.settings.patience.total_seconds()
         while True:
@@ -101,7 +101,7 @@ class DriverStage:
                 await asyncio.sleep(error.retry_after or 10 * _STEP)
 
     async def create_once(self, spec: MachineSpec, calls: Calls | None = None) -> Machine:
-        """One call; what it answers is remembered, to be deleted."""
+        """Makes one call; remembers the machine, to delete it later."""
         self._under_test.open_creates += 1
         self._under_test.last_create = time.monotonic()
         try:
@@ -118,7 +118,7 @@ class DriverStage:
         return machine
 
     async def delete(self, machine: Machine, calls: Calls | None = None) -> None:
-        """Deletes it as the engine does: NotFoundError is as good, and what may be tried again is."""
+        """Deletes it as the engine does: NotFoundError counts as success, and transient errors are retried."""
         give_up_at = time.monotonic() + self.settings.patience.total_seconds()
         while True:
             try:
@@ -174,7 +174,7 @@ class DriverStage:
         await asyncio.sleep(10 * _STEP if self.delay > 1 else _STEP)
 
     async def wait_until_gone(self, machine_ids: Iterable[str], seconds: float) -> Sequence[Machine]:
-        """What is neither absent nor being deleted after that time; empty as soon as nothing is."""
+        """Machines that are neither absent nor being deleted after that time; empty as soon as there are none."""
         wanted = set(machine_ids)
         give_up_at = time.monotonic() + seconds
         while True:
@@ -212,7 +212,7 @@ def is_alive(machine: Machine) -> bool:
 
 
 def lost_tags(machine: Machine, tags: Mapping[str, str]) -> str:
-    """What is wrong with a machine's tags, which may be more than these; empty when nothing is."""
+    """The problems with a machine's tags; additional tags are fine. Empty when there are none."""
     shown = machine.tags if isinstance(machine.tags, Mapping) else {}
     wrong = [
         f"{key} is {shown.get(key)!r} instead of {value!r}" for key, value in tags.items() if shown.get(key) != value
@@ -220,7 +220,7 @@ def lost_tags(machine: Machine, tags: Mapping[str, str]) -> str:
     return "; ".join(wrong)
 
 
-# -- How a check of a driver is written: as those of servers are, on a stage of its own --------------------------------
+# -- checks ------------------------------------------------------------------------------------------------------------
 
 
 _BY_WEIGHT = (Level.MUST, Level.SHOULD, Level.NOTE)
@@ -228,7 +228,7 @@ _BY_WEIGHT = (Level.MUST, Level.SHOULD, Level.NOTE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverCheck:
-    """One thing that is looked at, and the rules that it is about."""
+    """One check, and the rules that it is about."""
 
     name: str
     title: str

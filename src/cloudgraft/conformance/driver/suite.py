@@ -1,4 +1,4 @@
-"""The checks of drivers as a pytest class: one test for each. Needs pytest and nothing else.
+"""Runs the checks of drivers as a pytest class, one test each. Needs pytest and nothing else.
 
 class TestMine(DriverConformance):
     machine = {"shape": "small"}
@@ -31,7 +31,7 @@ _LAST = 8  # calls that are shown of a failed check
 
 
 class DriverConformance:
-    """Subclass it, say how a driver is made, and each rule for drivers is a test. See DriverSettings for the rest."""
+    """Subclass it and define make_driver; each rule for drivers is then a test. See DriverSettings for the rest."""
 
     machine: ClassVar[Mapping[str, object]] = {}
     wrong_machine: ClassVar[Mapping[str, object] | None] = None
@@ -57,7 +57,7 @@ class DriverConformance:
         """Ends the program that does the driver's work, as kill -9 would; left alone when there is none."""
 
     def settings(self) -> DriverSettings:
-        """What the attributes and methods above say."""
+        """The settings from the attributes and methods above."""
         can_crash = type(self).crash is not DriverConformance.crash
         return DriverSettings(
             machine=self.machine,
@@ -77,7 +77,7 @@ class DriverConformance:
 
     @pytest.mark.parametrize("check", [check.name for check in DRIVER_CHECKS])
     def test_driver(self, check: str) -> None:
-        """The check, with those that it comes after, on drivers of its own."""
+        """Runs the check, with those that it comes after, on drivers of its own."""
         report = asyncio.run(judge_driver(self.make_driver, self.settings(), only=[check]))
         result = next(result for result in report.results if result.check == check)
         if report.left_behind:
@@ -91,7 +91,7 @@ class DriverConformance:
 
 
 def explained(result: Result) -> str:
-    """What a failed check found, what was called, why it matters, and what to do about it."""
+    """The message of a failed check: the finding, the calls, why it matters, and the fix."""
     lines = [result.title, f"  {result.message}", "", "The last calls:"]
     calls = result.exchanges[-_LAST:]
     lines += [f"  {call.rpc}({call.sent}) -> {call.answered} [{call.seconds:.3f} s]" for call in calls]

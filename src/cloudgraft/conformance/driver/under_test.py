@@ -1,4 +1,4 @@
-"""Hold the drivers of one run and everything that the run made."""
+"""Holds the drivers of one run and everything that the run made."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from cloudgraft.sdk.errors import CloudgraftError
 __all__ = ["CLUSTER_ID", "LONGEST_GROUP", "Calls", "DriverUnderTest", "Marks", "certain_after", "known", "shut"]
 
 
-# -- Calls to a driver, each limited in time and written down ----------------------------------------------------------
+# -- calls -------------------------------------------------------------------------------------------------------------
+# Each call has a time limit and is recorded.
 
 
 T = TypeVar("T")
@@ -99,7 +100,7 @@ class Calls:
 
 
 def known(machine: Machine) -> Machine:
-    """The machine as the engine knows it after a restart: what its journal keeps, and no object of the driver's own."""
+    """The machine as the engine knows it after a restart: with the journal's fields only, not the driver's object."""
     tags = dict(machine.tags) if isinstance(machine.tags, Mapping) else {}
     return Machine(name=machine.name, machine_id=machine.machine_id, provider_id=machine.provider_id, tags=tags)
 
@@ -118,7 +119,8 @@ def _one(item: object) -> str:
     return f"{item.name} ({item.machine_id}, {state}, {item.provider_id})"
 
 
-# -- The names and tags of the machines that a run makes: as the engine forms them, different in each run --------------
+# -- names and tags ----------------------------------------------------------------------------------------------------
+# As the engine forms them, different in each run.
 
 
 CLUSTER_ID = "cloudgraft-cluster-id"
@@ -133,18 +135,18 @@ def _random(length: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Of one run, which is a cluster of its own to the cloud."""
+    """The marks of one run, which is a cluster of its own for the cloud."""
 
     cluster_id: str = field(default_factory=lambda: _random(10))
 
     def new_name(self, group: str = "pool") -> str:
-        """As long as the engine's names get, for a group with a long id."""
+        """A name as long as the engine's longest, for a group with a long id."""
         slug = re.sub(r"[^a-z0-9]+", "-", group.lower()).strip("-")[:16].rstrip("-") or "x"
         digest = hashlib.sha256(group.encode()).hexdigest()[:8]
         return f"{_CLUSTER}-{self.cluster_id}-{slug}-{digest}-{_random(8)}"
 
     def tags(self, name: str, group: str) -> Mapping[str, str]:
-        """What the engine marks a machine with."""
+        """The engine's marks of a machine."""
         return {
             "cloudgraft-cluster": _CLUSTER,
             CLUSTER_ID: self.cluster_id,
@@ -163,42 +165,42 @@ class Marks:
         return str(machine.name).startswith(_CLUSTER)
 
 
-# -- under test --------------------------------------------------------------------------------------------------------
-# The drivers of one run, and everything that the run made: opened when needed, closed and swept in any case.
+# -- drivers of a run --------------------------------------------------------------------------------------------------
+# Drivers are opened when needed. All are closed, and all machines deleted, in any case.
 
 
 log = logging.getLogger("cloudgraft.conformance")
 
 _MARGIN = 0.05  # seconds: a cloud's clock is not ours
 _CLOSE = 5.0  # seconds
-_STEP = 0.1  # seconds between two looks
+_STEP = 0.1  # seconds between two lists
 
 
 class DriverUnderTest:
-    """Where the drivers of one run live. What the run makes is written down here before it is made."""
+    """Holds the drivers of one run. Each machine is recorded here before it is created."""
 
     def __init__(self, make_driver: Callable[[], AnyDriver], settings: DriverSettings, marks: Marks) -> None:
-        """``make_driver`` is called anew after a check that may have harmed the driver."""
+        """``make_driver`` is called again after a check that may have harmed the driver."""
         self.settings = settings
         self.marks = marks
         self.name = ""  # of the driver's class
         self.raw: AnyDriver | None = None  # the author's own object
         self.last_create = 0.0  # when the last one ended, or was given up
         self.last_delete = 0.0
-        self.open_creates = 0  # calls of which nobody knows what came of them
-        self.made: dict[str, Machine] = {}  # by machine id: answers of create that nobody has deleted yet
+        self.open_creates = 0  # calls with an unknown outcome
+        self.made: dict[str, Machine] = {}  # by machine id: answers of create that are not deleted yet
         self._make_driver = make_driver
         self._calls: Calls | None = None
 
     async def driver(self, exchanges: list[Exchange]) -> Calls:
-        """The driver of the run, started; its calls are noted in this list from now on."""
+        """The driver of the run, started; its calls are recorded in this list from now on."""
         if self._calls is None:
             self._calls = await self.fresh(exchanges)
         self._calls = self.wrapped(self._calls, exchanges)
         return self._calls
 
     async def fresh(self, exchanges: list[Exchange]) -> Calls:
-        """One more driver, started. Whoever asks for it closes it."""
+        """One more driver, started. The caller closes it."""
         calls = self.unstarted(exchanges)
         try:
             await calls.start()
@@ -215,7 +217,7 @@ class DriverUnderTest:
         return Calls(as_driver(raw), self.settings.call_timeout.total_seconds(), exchanges)
 
     def wrapped(self, calls: Calls, exchanges: list[Exchange]) -> Calls:
-        """The same driver with another list of notes."""
+        """The same driver with another list of recorded calls."""
         return Calls(calls.driver, self.settings.call_timeout.total_seconds(), exchanges)
 
     async def retire(self) -> None:
@@ -232,7 +234,7 @@ class DriverUnderTest:
             await self._delete(self.wrapped(self._calls, []), list(self.made.values()))
 
     async def sweep(self) -> Sequence[str]:
-        """Deletes everything that the run made, and says what is left. Closes the driver."""
+        """Deletes everything that the run made, and returns what is left. Closes the driver."""
         left: Sequence[str] = ()
         if self.last_create:
             left = await self._swept()
@@ -262,7 +264,7 @@ class DriverUnderTest:
     async def _alive(self, calls: Calls) -> list[Machine]:
         listed = [machine for machine in await calls.list() if self.marks.is_ours(machine)]
         alive = [machine for machine in listed if machine.state is not MachineState.DELETING]
-        # Where a list need not show everything, what create() answered counts too.
+        # Where a list need not show everything, the answers of create() count too.
         return alive if calls.driver.traits.complete_list else [*alive, *self.made.values()]
 
     async def _delete(self, calls: Calls, machines: Sequence[Machine]) -> None:
@@ -274,13 +276,13 @@ class DriverUnderTest:
 
 
 def certain_after(moment: float, calls: Calls) -> float:
-    """From when on a list must show what had ended at that moment."""
+    """The time from which on a list must show calls that had ended at that moment."""
     delay = calls.driver.traits.list_delay.total_seconds()
     return moment + delay + _MARGIN if delay else moment
 
 
 async def shut(calls: Calls) -> None:
-    """Closes a driver, whatever it says to that."""
+    """Closes a driver, and ignores its errors."""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(_CLOSE):
             await calls.driver.close()

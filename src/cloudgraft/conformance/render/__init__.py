@@ -1,1 +1,1 @@
-"""A report for people (terminal, web page) and for programs (JSON, JUnit), and the table of rules."""
+"""Renders a report for people (terminal, web page) and for programs (JSON, JUnit), and the table of rules."""

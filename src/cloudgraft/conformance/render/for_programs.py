@@ -1,4 +1,4 @@
-"""Write a report for programs: as JSON, and as the JUnit XML that CI systems read."""
+"""Renders a report for programs: as JSON, and as the JUnit XML that CI systems read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cloudgraft.conformance.report import Exchange, Report, Result, Status
 __all__ = ["to_json", "to_junit"]
 
 
-# -- A report for programs: everything that is known, as JSON ----------------------------------------------------------
+# -- JSON --------------------------------------------------------------------------------------------------------------
 
 
 def to_json(report: Report) -> str:
@@ -59,13 +59,14 @@ def _exchange(exchange: Exchange) -> dict[str, Any]:
     }
 
 
-# -- A report as JUnit XML, the form of test results that CI systems read: one testcase per check ----------------------
+# -- JUnit XML ---------------------------------------------------------------------------------------------------------
+# One testcase per check.
 # The shape is the common part of what Jenkins, GitLab and others accept. They know passed, failed, error and skipped:
 #
 # - a violation of level must or should is a failure;
-# - what could not be judged is an error, and so is what the kit left behind;
-# - a note that does not hold is skipped with its message, for it must not stop a build;
-# - what follows from another failure is skipped, so that the number of failures is the number of mistakes.
+# - a check that could not be judged is an error, and so are machines that the kit left behind;
+# - a note that does not hold is skipped with its message, because it must not stop a build;
+# - a consequence of another failure is skipped, so that the number of failures is the number of mistakes.
 
 
 _SUITE = "cloudgraft conformance"
@@ -127,7 +128,7 @@ def _outcome(case: ET.Element, tag: str, kind: str, message: str) -> ET.Element:
 
 
 def _details(result: Result) -> Iterator[str]:
-    """All that the other forms say of a failure, as plain text."""
+    """The details of a failure, as in the other forms, as plain text."""
     yield f"what must hold: {clean(result.title)}"
     yield f"what came instead: {clean(result.message)}"
     for rule in rules_of(result):

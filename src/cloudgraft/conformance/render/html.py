@@ -1,4 +1,4 @@
-"""A report as one web page: nothing is loaded, nothing runs, everything that the server said is escaped."""
+"""Renders a report as one web page: loads nothing, runs nothing, escapes all text of the server."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def to_html(report: Report) -> str:
 
 
 def _text(value: str) -> str:
-    """Whatever was said, as text of the page."""
+    """Escapes any text for the page."""
     return escape(clean(value))
 
 

@@ -1,4 +1,4 @@
-"""The table of rules: which checks look at each, or why none can."""
+"""Renders the table of rules: the checks of each rule, or why there is none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Row:
 
 
 def rows(checks: Iterable[Check], only: Sequence[str] = ()) -> list[Row]:
-    """A row for every rule, or for those that are asked for; `only` may name rules and checks."""
+    """A row for every rule, or for those in `only`, which may name rules and checks."""
     every = tuple(checks)
     found = [Row(rule=rule, checks=tuple(c for c in every if rule.id in c.rules)) for rule in RULES.values()]
     return [row for row in found if not only or {row.rule.id, *(c.name for c in row.checks)} & set(only)]

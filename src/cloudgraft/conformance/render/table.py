@@ -1,4 +1,4 @@
-"""A report for a terminal: failures first, each with what was sent, what came back, why it matters and what to do."""
+"""Renders a report for a terminal: failures first, each with request, response, reason and remedy."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _status_style(result: Result) -> str:
 
 
 def _facts(rows: Iterable[tuple[str, str | Text]]) -> Table:
-    """Names on the left, what there is to say about them on the right."""
+    """Names on the left, values on the right."""
     made = Table.grid(padding=(0, 2, 0, 0))
     made.add_column(style="dim", min_width=19, no_wrap=True)
     made.add_column(overflow="fold")

@@ -1,6 +1,6 @@
-"""What all forms of a report say in the same words.
+"""Provides the words that all forms of a report share.
 
-Much of a report was said by the server under test: it is shown as text, never obeyed.
+Much of a report is text from the server under test: it is escaped, never interpreted.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def rules_of(result: Result) -> list[Rule]:
 
 
 def advice(result: Result) -> Rule | None:
-    """The rule whose reason and remedy are told with a failure: the first that the check names."""
+    """The rule whose reason and remedy are shown with a failure: the first that the check names."""
     return next(iter(rules_of(result)), None)
 
 
 def as_called(report: Report) -> str:
-    """What was judged, and by whose calls: only a server is called by an autoscaler of some release."""
+    """The subject of the report and its caller: only a server is called by an autoscaler of some release."""
     name = headline(report.server)
     return (
         f"{name}, as the autoscaler {report.release} calls it" if report.release else f"{name}, as the engine calls it"

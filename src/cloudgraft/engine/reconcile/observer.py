@@ -167,10 +167,10 @@ class Observer:
 
     async def _known_names(self, machines: Sequence[Machine]) -> Sequence[Machine]:
         others: list[Machine] = []
-        async for some in in_slices(machines, _GLANCES):
+        async for some in in_slices(machines, _NAME_SLICE):
             others += renamed(some, self._context.identity, self.traits.ownership)
         await asyncio.sleep(0)
-        return true_names(self.name, machines, others, self._context.fleet)
+        return known_names(self.name, machines, others, self._context.fleet)
 
     def review(self) -> None:
         """Finds the orphans in the latest list, by the current journal."""
@@ -368,7 +368,7 @@ class Observer:
 
 async def _indexed(machines: Sequence[Machine], began: float, follows: float | None) -> Listing:
     indexing = Indexing()
-    async for some in in_slices(machines, _GLANCES):
+    async for some in in_slices(machines, _NAME_SLICE):
         indexing.add(some)
     await asyncio.sleep(0)
     return indexing.listing(machines, began, follows)

@@ -234,7 +234,7 @@ async def _whole_group(engine: Engine, id_: str, left_out: str, *, with_machines
         records = list(itertools.islice(troubled, _MOST_TROUBLED))
     machines: list[MachineReport] = []
     async for some in in_slices(records, SLICE):
-        machines += [machine_report(record, now, sight_of(engine, record)) for record in some]
+        machines += [machine_report(record, now, observation_of(engine, record)) for record in some]
     return group_report(engine, id_, left_out, machines=machines, is_complete=with_machines)
 
 

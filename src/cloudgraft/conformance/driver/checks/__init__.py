@@ -1,4 +1,4 @@
-"""Every check of a driver, in the order in which they are made: what others build on comes first."""
+"""Lists the checks of drivers in the order of a run: what others build on comes first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a driver says of itself and of a machine: traits, create, list, ids, providerIDs, states, times."""
+"""Checks a driver's answers: traits, create, list, ids, providerIDs, states, times."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _check_list(listed: object) -> None:
 
 
 def nonsense(machine: object) -> str:
-    """What is wrong with the types of a machine's fields; the engine would throw the whole answer away."""
+    """The problem with the types of a machine's fields; the engine would discard the whole answer."""
     if not isinstance(machine, Machine):
         return "it is not a Machine"
     texts = {"machine_id": machine.machine_id, "name": machine.name, "provider_id": machine.provider_id or ""}
@@ -104,36 +104,42 @@ async def machine_ids_are_their_own(stage: DriverStage) -> None:
     )
     for _ in range(2):
         for machine in await stage.find(made, ended):
-            told = made[machine.name].machine_id
-            expect(told == machine.machine_id, f"create() said machine_id {told!r}, list() says {machine.machine_id!r}")
+            answered = made[machine.name].machine_id
+            expect(
+                answered == machine.machine_id,
+                f"create() said machine_id {answered!r}, list() says {machine.machine_id!r}",
+            )
 
 
 @driver_check("D6", after=("machine_ids_are_their_own",))
 async def provider_ids_hold(stage: DriverStage) -> None:
-    """A providerID follows the declared format, stays as it was first told, and is no other machine's."""
+    """A providerID follows the declared format, never changes once known, and is no other machine's."""
     specs = [stage.spec(), stage.spec()]
-    told: dict[str, str] = {}
+    known: dict[str, str] = {}
     for spec in specs:
-        _note(stage, await stage.create(spec), told)
+        _note(stage, await stage.create(spec), known)
     ended = time.monotonic()
     for _ in range(3):
         for machine in await stage.find([spec.name for spec in specs], ended):
-            _note(stage, machine, told)
+            _note(stage, machine, known)
         await stage.pause()
-    expect(len(set(told.values())) == len(told), f"two machines have one providerID: {sorted(told.values())}")
+    expect(
+        len(set(known.values())) == len(known),
+        f"two machines have one providerID: {sorted(known.values())}",
+    )
 
 
-def _note(stage: DriverStage, machine: Machine, told: dict[str, str]) -> None:
+def _note(stage: DriverStage, machine: Machine, known: dict[str, str]) -> None:
     promised = stage.traits.provider_id.replace("{name}", machine.name)
     if not machine.provider_id:
-        gone = told.get(machine.name)
+        gone = known.get(machine.name)
         expect(gone is None, f"{machine.name} had the providerID {gone!r}, and none in a later list")
         return
     expect(
         not promised or machine.provider_id == promised,
         f"the traits promise the providerID {promised!r}, and the machine has {machine.provider_id!r}",
     )
-    before = told.setdefault(machine.name, machine.provider_id)
+    before = known.setdefault(machine.name, machine.provider_id)
     expect(
         before == machine.provider_id,
         f"the providerID of {machine.name} was {before!r} and is {machine.provider_id!r} in a later answer",
@@ -174,12 +180,12 @@ async def created_at_is_when_it_was_made(stage: DriverStage) -> None:
     ended = time.monotonic()
     latest = datetime.now(UTC) + _SKEW
     seen += [(await stage.the_one(spec.name, ended)).created_at for _ in range(2)]
-    told = [moment for moment in seen if moment is not None]
-    for moment in told:
+    moments = [moment for moment in seen if moment is not None]
+    for moment in moments:
         expect(moment.tzinfo is not None, f"created_at is {moment}, without a time zone: whose clock is that?")
         expect(began - _SKEW <= moment <= latest, f"created_at is {moment}, and the machine was made at {began}")
-    is_steady = not told or max(told) - min(told) <= timedelta(seconds=1)
-    expect(is_steady, f"created_at changes from answer to answer: {', '.join(map(str, told))}")
+    is_steady = not moments or max(moments) - min(moments) <= timedelta(seconds=1)
+    expect(is_steady, f"created_at changes from answer to answer: {', '.join(map(str, moments))}")
 
 
 CHECKS = (

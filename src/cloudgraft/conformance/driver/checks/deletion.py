@@ -1,4 +1,4 @@
-"""Check deletion, and whose machine it is."""
+"""Checks deletion and ownership of machines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, NotFoun
 __all__ = ["CHECKS", "OTHERS_CHECKS", "OWNERSHIP_CHECKS"]
 
 
-# -- Deleting: that it happens, to that machine only, and that it may be asked for twice -------------------------------
+# -- deletion ----------------------------------------------------------------------------------------------------------
 
 
 @driver_check("D24", after=LISTED)
@@ -111,7 +111,7 @@ CHECKS = (
 )
 
 
-# -- Whose machine it is: marks that come back, marks of others, and others who are left alone -------------------------
+# -- ownership ---------------------------------------------------------------------------------------------------------
 
 
 _UNUSUAL = 'Größe M/2: "x=1", 50% <&> \\ $HOME'
@@ -127,7 +127,7 @@ async def marks_come_back(stage: DriverStage) -> None:
 
 
 async def expect_marks(stage: DriverStage, spec: MachineSpec, ended: float) -> None:
-    """Fails unless a list shows the machine with its marks, as the traits say that it proves whose it is."""
+    """Fails unless a list shows the machine with its marks, as the ownership trait demands."""
     machine = await stage.the_one(spec.name, ended)
     if stage.traits.ownership is Ownership.TAGS:
         wrong = lost_tags(machine, spec.tags)

@@ -1,4 +1,4 @@
-"""Check calls that are given up in the middle, and that no call blocks the event loop."""
+"""Checks calls that are cancelled midway, and that no call blocks the event loop."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, Retry
 __all__ = ["CHECKS", "StallWatch"]
 
 
-# -- stall -------------------------------------------------------------------------------------------------------------
-# Whether something blocks the event loop, and where. Judged by a second thread: a busy computer is no proof.
+# -- blocked event loop ------------------------------------------------------------------------------------------------
+# Finds out whether a call blocks the event loop, and where. A second thread judges: a busy computer is no proof.
 
 
 _TICK = 0.02  # seconds
@@ -31,7 +31,7 @@ _STUCK = 20  # ticks of the watching thread, each of them on time, in which the 
 
 
 class StallWatch:
-    """``async with`` it around calls; then ``place`` says where the event loop was held up, or is empty."""
+    """``async with`` it around calls; then ``place`` is where the event loop was blocked, or empty."""
 
     def __init__(self) -> None:
         self.place = ""
@@ -84,12 +84,12 @@ def _is_library(filename: str) -> bool:
     return "site-packages" in filename or filename.startswith(sysconfig.get_paths()["stdlib"])
 
 
-# -- interrupted -------------------------------------------------------------------------------------------------------
-# Calls that are given up in the middle: by cancellation, and by the end of the program that makes them.
+# -- interrupted calls -------------------------------------------------------------------------------------------------
+# Calls that end midway: by cancellation, or because the program that makes them ends.
 
 
 _SOON = 5.0  # seconds within which a cancelled call must end
-_CRASHES = 2  # a program is started anew after each
+_CRASHES = 2  # the program is restarted after each
 _TURNS = (1, 2, 3, 5, 8, 13)  # of the event loop
 
 _AGAIN = ("a_second_create_adds_nothing", "a_second_create_is_answered_as_declared", "two_creates_of_one_name_at_once")
@@ -98,7 +98,7 @@ Moment = Callable[[], Awaitable[None]]
 
 
 def _moments(stage: DriverStage, count: int, took: float) -> list[Moment]:
-    """When to give calls up: after a few turns of the event loop, and at random times while such a call lasts."""
+    """The moments of cancellation: after a few turns of the event loop, and at random times during such a call."""
 
     def after_turns(turns: int) -> Moment:
         async def wait() -> None:
@@ -121,7 +121,7 @@ async def _timed(call: Awaitable[object]) -> float:
 
 
 async def _cancelled(stage: DriverStage, call: Awaitable[Any], moment: Moment, verb: str) -> object:
-    """Gives the call up at that moment; what it ended with, None for cancelled."""
+    """Cancels the call at that moment; returns how it ended, None for cancelled."""
     soon = min(_SOON, stage.settings.call_timeout.total_seconds() / 2)
     task = asyncio.ensure_future(call)
     await moment()
@@ -205,7 +205,7 @@ async def a_crash_in_mid_create_adds_one_at_most(stage: DriverStage) -> None:
 
 
 async def _expect_one_each(stage: DriverStage, specs: Sequence[MachineSpec], calls: Calls) -> None:
-    """What the engine does after a crash: it looks, creates again what is not there, and looks again."""
+    """Acts as the engine after a crash: lists, creates again what is missing, and lists again."""
     if not stage.is_idempotent:
         await asyncio.sleep(stage.settings.late.total_seconds())
     found = await _at_most_one(stage, specs, calls, "after a create that was given up")

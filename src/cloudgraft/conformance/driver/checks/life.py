@@ -1,4 +1,4 @@
-"""Check how a driver begins and ends, and what it has on offer."""
+"""Checks how a driver starts and stops, and its shapes and prices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cloudgraft.sdk.quantity import Quantity
 __all__ = ["CHECKS", "OFFERS_CHECKS"]
 
 
-# -- How a driver begins and ends --------------------------------------------------------------------------------------
+# -- start and close ---------------------------------------------------------------------------------------------------
 
 
 _CLOSE = 5.0  # seconds that the engine gives a driver
@@ -54,7 +54,7 @@ async def it_closes_while_calls_run(stage: DriverStage) -> None:
     running: list[asyncio.Task[Any]] = [asyncio.create_task(driver.list()) for _ in range(3)]
     running += [asyncio.create_task(stage.create_once(stage.spec(), driver)) for _ in range(2)]
     try:
-        await asyncio.sleep(0)  # now they are under way
+        await asyncio.sleep(0)  # now they have begun
         await _close(driver, min(_CLOSE, stage.settings.call_timeout.total_seconds() / 2))
         _, waiting = await asyncio.wait(running, timeout=stage.settings.call_timeout.total_seconds())
         expect(not waiting, f"{len(waiting)} calls never ended after close()")
@@ -78,7 +78,7 @@ async def _close(driver: Calls, seconds: float) -> None:
 CHECKS = (it_starts_and_closes_twice, it_closes_while_calls_run)
 
 
-# -- What a cloud has on offer: shapes and prices ----------------------------------------------------------------------
+# -- shapes and prices -------------------------------------------------------------------------------------------------
 
 
 _NEEDED = ("cpu", "memory")

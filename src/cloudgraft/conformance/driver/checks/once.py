@@ -1,4 +1,4 @@
-"""Check that one name gets one machine, also when calls come at the same time."""
+"""Checks that one name gets one machine, also when calls run at the same time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, Retry
 __all__ = ["CHECKS", "MEANWHILE_CHECKS"]
 
 
-# -- once --------------------------------------------------------------------------------------------------------------
+# -- one machine per name ----------------------------------------------------------------------------------------------
 # One machine for one name: a second create, two at once, many at once, and after a restart of the driver.
 
 
@@ -64,7 +64,7 @@ async def two_creates_of_one_name_at_once(stage: DriverStage) -> None:
 
 @driver_check("D16", after=("a_second_create_adds_nothing", "a_new_machine_is_listed"))
 async def a_new_driver_knows_the_old_machines(stage: DriverStage) -> None:
-    """A driver that was made anew lists the machines of the old one, and creates none of them again."""
+    """A new instance of the driver lists the machines of the old one, and creates none of them again."""
     if not stage.settings.is_lasting:
         raise NotJudged("is_lasting is False: the machines live in the driver, and are gone with it")
     spec = stage.spec()
@@ -136,8 +136,8 @@ CHECKS = (
 )
 
 
-# -- meanwhile ---------------------------------------------------------------------------------------------------------
-# What happens at the same time: lists during changes, a deletion in mid-create; and lists of more than a page.
+# -- concurrent calls --------------------------------------------------------------------------------------------------
+# Lists during changes, a deletion during a create, and lists of more than a page.
 
 
 @driver_check("D18", after=("many_creates_at_once",))
@@ -197,7 +197,7 @@ async def a_machine_can_be_deleted_in_mid_create(stage: DriverStage) -> None:
 
 
 async def _insist(stage: DriverStage, machine: Machine) -> None:
-    """Deletes it; "not now" is fine for a while."""
+    """Deletes it; ConflictError is accepted for a while."""
     give_up_at = time.monotonic() + stage.settings.patience.total_seconds()
     while True:
         try:

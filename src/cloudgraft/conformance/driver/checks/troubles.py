@@ -1,4 +1,4 @@
-"""Errors: what can never work, a cloud in trouble, and secrets that no error may show."""
+"""Checks errors: impossible requests, a failing cloud, and secrets that no error may show."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def what_can_never_work_is_refused(stage: DriverStage) -> None:
     spec = replace(stage.spec(), settings=wrong)
     error = await _failure(stage, spec, stage.calls)
     is_right = isinstance(error, InvalidArgumentError)
-    expect(is_right, f"settings that can never work ({dict(wrong)}) gave {_told(error)}, not InvalidArgumentError")
+    expect(is_right, f"settings that can never work ({dict(wrong)}) gave {_shown(error)}, not InvalidArgumentError")
     await _expect_nothing(stage, spec, error, stage.calls)
 
 
@@ -60,7 +60,7 @@ async def trouble_is_called_by_its_name(stage: DriverStage) -> None:
         spec = stage.spec()
         error = await _failure(stage, spec, calls)
         names = " or ".join(kind.__name__ for kind in right)
-        expect(isinstance(error, right), f"a cloud in trouble ({trouble.value}) gave {_told(error)}, not {names}")
+        expect(isinstance(error, right), f"a cloud in trouble ({trouble.value}) gave {_shown(error)}, not {names}")
         await _expect_nothing(stage, spec, error, calls)
     if not judged:
         raise NotJudged("no `troubled` was given: drivers whose cloud is out of stock, out of quota, ...")
@@ -105,7 +105,7 @@ async def no_secret_is_shown(stage: DriverStage) -> None:
 
 
 def _options(stage: DriverStage) -> list[str]:
-    """The options as a log would show them, if the driver keeps them."""
+    """The options as a log would show them, if the driver stores them."""
     kind = getattr(type(stage.raw), "Options", None)
     held = vars(stage.raw).values() if hasattr(stage.raw, "__dict__") else ()
     return [repr(value) for value in held if isinstance(kind, type) and isinstance(value, kind)]
@@ -140,7 +140,7 @@ async def _expect_nothing(stage: DriverStage, spec: MachineSpec, error: object, 
         expect(not made, f"create() raised {error!r}, which says that nothing was done, and {spec.name} is there")
 
 
-def _told(end: object) -> str:
+def _shown(end: object) -> str:
     return str(end) if isinstance(end, Violation) else repr(end)
 
 
