@@ -165,7 +165,7 @@ def test_a_ca_file_that_holds_no_authority_is_found(bundle: Bundle) -> None:
     bundle.ca_cert.write_bytes(bundle.client_cert.read_bytes())
     messages = [f.message for f in inspect_path(bundle.directory).findings]
     assert "is a certificate for 'client' where one for 'ca' is needed" in messages
-    assert "is not an authority's certificate, so nobody accepts what it signs" in messages
+    assert "is not an authority's certificate, so no client accepts what it signs" in messages
 
 
 def test_a_certificate_that_outlives_its_authority_is_a_warning(tmp_path: Path) -> None:

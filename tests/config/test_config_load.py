@@ -166,8 +166,9 @@ def test_overrides_stand_above_the_file_and_are_checked_with_it(tmp_path: Path) 
 # -- bad files --------------------------------------------------------------------------------------------------------
 
 LAW_9 = (
-    "without TLS only a loopback address is allowed, because whoever reaches this port can create and delete machines "
-    "(add server.tls with the files of `cloudgraft certs init`, or listen on 127.0.0.1, or set server.insecure: true)"
+    "without TLS only a loopback address is allowed, because anyone who reaches this port can create and "
+    "delete machines (add server.tls with the files of `cloudgraft certs init`, or listen on 127.0.0.1, or set "
+    "server.insecure: true)"
 )
 
 ONE_PROBLEM = {

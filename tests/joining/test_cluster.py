@@ -327,4 +327,4 @@ async def test_a_bug_does_not_end_it(
         cluster.listen(fail_once)
         join(api, "m1")
         await until(lambda: provider_id(api, "m1") == "lab://1")
-    assert "the watch over the nodes failed, and begins anew" in caplog.messages
+    assert "the watch of the nodes failed; it restarts" in caplog.messages

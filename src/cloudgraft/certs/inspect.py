@@ -238,7 +238,9 @@ def _check_chain(info: CertificateInfo, chain: Sequence[x509.Certificate], path:
     except CloudgraftError:
         return  # the authority has its own finding
     if not _is_authority(ca):
-        yield _error(path, "is not an authority's certificate, so nobody accepts what it signs", "use the right ca.crt")
+        yield _error(
+            path, "is not an authority's certificate, so no client accepts what it signs", "use the right ca.crt"
+        )
     for child, parent in zip(chain, [*chain[1:], ca], strict=True):
         try:
             child.verify_directly_issued_by(parent)

@@ -80,7 +80,7 @@ class TokenFile:
             return None
         good = [line.decode() for line in lines if len(line) >= SHORTEST_TOKEN and line.isascii()]
         if not lines:
-            self._warn("%s", "there is no token in the file: nobody can come with one")
+            self._warn("%s", "there is no token in the file: no caller can authenticate")
         elif len(good) < len(lines):
             self._warn("a token has fewer than %d characters, or odd ones: it is not taken", SHORTEST_TOKEN)
         return tuple(dict.fromkeys(good))

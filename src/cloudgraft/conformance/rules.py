@@ -72,7 +72,7 @@ _TRANSPORT = (
     ),
     Rule(
         id="R2",
-        title="A failing Refresh ends the loop without harm; it is the way to tell that the cloud cannot be reached",
+        title="A failing Refresh ends the loop without harm; it is the way to report that the cloud cannot be reached",
         level=Level.NOTE,
         why="A loop that goes on with wrong data deletes nodes; one that never runs is restarted after 15 minutes.",
         fix="Return an error from Refresh while the state is too old to act on, and from nothing else.",
@@ -409,7 +409,7 @@ _SIZES = (
         id="R46",
         title="Two IncreaseSize calls are two increases, also when they come at once for two groups",
         level=Level.MUST,
-        why="There is no key to tell a repetition: a server that guesses one loses machines that were asked for.",
+        why="There is no key that shows a repetition: a server that guesses one loses machines that were asked for.",
         fix="Add up every call; lock by group and not the whole server.",
     ),
     Rule(

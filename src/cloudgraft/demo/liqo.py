@@ -78,8 +78,8 @@ class DemoMarket:
     async def price(self, prices: Mapping[str, str]) -> None:
         """Sets the clusters' prices, per node and hour."""
         for cluster, price in prices.items():
-            told = PriceList(currency=CURRENCY, fixed_per_node=Decimal(price))
-            await self.operator.set_prices(cluster, [told])
+            offer = PriceList(currency=CURRENCY, fixed_per_node=Decimal(price))
+            await self.operator.set_prices(cluster, [offer])
 
     async def reserved(self) -> int:
         """Reservations that are alive."""
@@ -300,7 +300,7 @@ class _Story:
 
     async def _end(self) -> None:
         await self._world.until(lambda: not self._world.peered(), "no peering")
-        self._tell("unpeer", "nobody needs the peerings any more: they are taken down on both sides")
+        self._tell("unpeer", "the peerings are not needed any more: they are taken down on both sides")
         async with asyncio.timeout(_STORY_PATIENCE):
             while await self._world.market.reserved():
                 await self._world.engine.turn()

@@ -73,7 +73,7 @@ class Cluster:
                     tasks.create_task(self._nodes.run())
                     tasks.create_task(self._keeper.run())
             except ExceptionGroup as bugs:
-                _LOG.error("the watch over the nodes failed, and begins anew", exc_info=bugs)
+                _LOG.error("the watch of the nodes failed; it restarts", exc_info=bugs)
             await asyncio.sleep(_AFTER_A_BUG)
 
     @property

@@ -182,7 +182,7 @@ class _Matching:
                     ProblemKind.OTHER_PROVIDER_ID,
                     node,
                     f"node {node.name} looks like machine {claim.name}, but carries the providerID {node.provider_id} "
-                    f"instead of {claim.provider_id}. A providerID never changes: if it is this machine, stop whoever "
+                    f"instead of {claim.provider_id}. A providerID never changes: if it is this machine, stop what "
                     "writes that one, delete the Node object, and restart its kubelet",
                     claim.name,
                 )
@@ -206,7 +206,7 @@ class _Matching:
                 self._report(
                     ProblemKind.STRANGER,
                     node,
-                    f"node {node.name} has joined under a name that nobody asked for, and has no providerID, while "
+                    f"node {node.name} has joined under an unexpected name, and has no providerID, while "
                     f"{names} {'is' if len(waiting) == 1 else 'are'} waited for. If it is one of them, let it take its "
                     "machine's name as its node name, or add address or machineID to kubernetes.matchBy",
                 )

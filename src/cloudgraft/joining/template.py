@@ -125,7 +125,7 @@ class UserDataTemplate:
                     parts.append(part)
         except TemplateError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever a template does wrong is told in the same way
+        except Exception as error:  # noqa: BLE001 - all errors of a template are reported in the same way
             raise TemplateError([self._mistake(template, error)]) from None
         return "".join(parts)
 

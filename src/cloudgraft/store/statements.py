@@ -48,7 +48,7 @@ _INSERTS: dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]] = {
 REQUESTS_KEPT: Final = 86_400.0  # seconds
 _NEWEST = 100  # events that are read to find the latest time: more than will be damaged
 _NAMED = 3  # machines in a message
-_CONFLICT = "nothing was written: somebody else wrote to the journal, which has other versions of some machines"
+_CONFLICT = "nothing was written: another process wrote to the journal, which has other versions of some machines"
 _UPDATE_MACHINE = (
     update(schema.machines)
     .where(
@@ -91,7 +91,7 @@ def read_contents(connection: Connection) -> Contents:
     """Everything but the events."""
     owner = read_owner(connection)
     if owner is None:
-        raise JournalBrokenError("the journal has no cluster id: `cloudgraft db check` tells what to do")
+        raise JournalBrokenError("the journal has no cluster id: `cloudgraft db check` says what to do")
     reader = Reader()
     contents = Contents(
         cluster_id=owner.cluster_id,

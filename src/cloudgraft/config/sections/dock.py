@@ -259,7 +259,7 @@ class Dock(Section):
         """Law 9: closed by default."""
         if info.data.get("tls", "") is None and not is_loopback(value):  # a wrong one has its own problem
             raise refuse(
-                "without TLS only a loopback address is allowed, because whoever reaches this port can read secrets",
+                "without TLS only a loopback address is allowed, because anyone who reaches this port can read secrets",
                 "add dock.tls with the files of `cloudgraft certs init`, or listen on 127.0.0.1",
             )
         return value

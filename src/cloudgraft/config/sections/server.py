@@ -94,7 +94,7 @@ class Server(Section):
         is_open = info.data.get("insecure", True) or info.data.get("tls", True)  # a wrong one has its own problem
         if not is_open and not is_loopback(value):
             raise refuse(
-                "without TLS only a loopback address is allowed, because whoever reaches this port can create and "
+                "without TLS only a loopback address is allowed, because anyone who reaches this port can create and "
                 "delete machines",
                 "add server.tls with the files of `cloudgraft certs init`, or listen on 127.0.0.1, "
                 "or set server.insecure: true",

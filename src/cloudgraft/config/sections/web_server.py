@@ -48,7 +48,7 @@ def check_web_address(value: str, *, tls: object, section: str, power: str) -> s
         raise refuse("must be host:port", "for example 127.0.0.1:9009")
     if tls is None and not is_loopback(value):
         raise refuse(
-            f"without TLS only a loopback address is allowed, because whoever reaches this port can {power}",
+            f"without TLS only a loopback address is allowed, because anyone who reaches this port can {power}",
             f"add {section}tls with the files of `cloudgraft certs init`, or listen on 127.0.0.1",
         )
     return value

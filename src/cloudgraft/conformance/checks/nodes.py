@@ -291,9 +291,7 @@ async def ids_do_not_change(stage: Stage) -> None:
     for _ in range(3):
         now = {listed.id for listed in await stage.instances()}
         if changed := [id_ for id_ in first if id_ not in now]:
-            raise Violation(
-                f"{changed} were there, nobody deleted them, and the next list has other ids: {sorted(now)}"
-            )
+            raise Violation(f"{changed} were there and not deleted, and the next list has other ids: {sorted(now)}")
         (await stage.calls.refresh()).expect()
 
 

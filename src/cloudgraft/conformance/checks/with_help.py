@@ -182,7 +182,7 @@ async def _failed(stage: Stage) -> list[Listed]:
     for each in failed:
         if not each.is_failed:
             raise Violation(
-                f"{each.id!r} has an error with state {each.state} and code {each.code!r}, which nobody sees"
+                f"{each.id!r} has an error with state {each.state} and code {each.code!r}, which the autoscaler ignores"
             )
     return failed
 

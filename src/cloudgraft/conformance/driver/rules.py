@@ -95,7 +95,7 @@ _OWNERSHIP = (
         id="D12",
         title="Machines of others are left alone",
         level=_MUST,
-        why="Somebody else's machines disappear.",
+        why="Machines of other owners disappear.",
         fix="Let delete() touch the one machine_id that it was given, and create() and list() nothing.",
     ),
 )
@@ -254,7 +254,7 @@ _OFFERS = (
         title="shapes() has each machine type once, with Quantities for cpu and memory, or is not supported",
         level=_SHOULD,
         why="The autoscaler simulates with it: pods are sent to nodes that cannot hold them, or never get one.",
-        fix="Write amounts as Quantity('4') and Quantity('8Gi'); raise UnsupportedError when the cloud tells nothing.",
+        fix="Write amounts as Quantity('4') and Quantity('8Gi'); raise UnsupportedError when the cloud does not say.",
     ),
     Rule(
         id="D34",

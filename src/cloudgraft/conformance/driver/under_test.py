@@ -257,7 +257,7 @@ class DriverUnderTest:
                         return ()
                     await self._delete(calls, alive)
                     await asyncio.sleep(_STEP)
-        except Exception as error:  # noqa: BLE001 - whatever it is: these are left, and that is told
+        except Exception as error:  # noqa: BLE001 - whatever it is: these are left, and reported
             log.warning("could not clean up: %s: %s", type(error).__name__, error)
             return sorted(f"{machine.name} ({machine.machine_id})" for machine in alive)
 

@@ -144,12 +144,12 @@ class _Handler(BaseHTTPRequestHandler):
         code = 201 if self.command == "POST" else 200
         self._count(1)
         try:
-            told = answer(self._api, route, request, body, self.headers.get("Content-Type", ""))
+            content = answer(self._api, route, request, body, self.headers.get("Content-Type", ""))
         except RefusedError as refused:
-            code, told = refused.code, refused.status
+            code, content = refused.code, refused.status
         finally:
             self._count(-1)  # before the answer, after which the next call may come
-        self._send_json(code, told)
+        self._send_json(code, content)
 
     def _count(self, difference: int) -> None:
         with self._api.store.changed:
@@ -188,8 +188,8 @@ class _Handler(BaseHTTPRequestHandler):
                 return fault
         return None
 
-    def _send_json(self, code: int, told: Json) -> None:
-        self._send(code, json.dumps(told).encode(), {"Content-Type": "application/json"})
+    def _send_json(self, code: int, content: Json) -> None:
+        self._send(code, json.dumps(content).encode(), {"Content-Type": "application/json"})
 
     def _send(self, code: int, body: bytes, headers: dict[str, str]) -> None:
         with suppress(OSError):

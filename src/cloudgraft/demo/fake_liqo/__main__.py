@@ -70,7 +70,7 @@ async def _until_told(fake: FakeLiqo) -> None:
     task = asyncio.create_task(fake.run())
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    print("playing Liqo", flush=True)  # noqa: T201 - tells who started it that everything is there
+    print("playing Liqo", flush=True)  # noqa: T201 - shows the caller that it is ready
     with suppress(asyncio.CancelledError):
         await task
 

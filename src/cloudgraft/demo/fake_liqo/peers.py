@@ -42,7 +42,7 @@ __all__ = ["NETWORK_KINDS", "ForeignClusters", "Network"]
 # goes, or that is replaced, is not seen, and when what it held is revoked the peer seems dead.
 
 
-_TELLING = (CONFIGURATIONS, CONNECTIONS, IDENTITIES, VIRTUAL_NODES, NODES)
+_ABOUT_PEERS = (CONFIGURATIONS, CONNECTIONS, IDENTITIES, VIRTUAL_NODES, NODES)
 
 
 class ForeignClusters:
@@ -61,8 +61,10 @@ class ForeignClusters:
 
     async def turn(self) -> None:
         """Creates and updates ForeignClusters. One whose peering has ended stays, with an unknown role."""
-        told = {each.labels[REMOTE] for kind in _TELLING for each in self._cluster.all(kind) if REMOTE in each.labels}
-        for peer in sorted(told):
+        peers = {
+            each.labels[REMOTE] for kind in _ABOUT_PEERS for each in self._cluster.all(kind) if REMOTE in each.labels
+        }
+        for peer in sorted(peers):
             if self._cluster.find(FOREIGN_CLUSTERS, peer) is None:
                 await self._cluster.create(FOREIGN_CLUSTERS, _manifest(peer))
         for found in self._cluster.all(FOREIGN_CLUSTERS):
@@ -73,7 +75,7 @@ class ForeignClusters:
     def _look(self, found: CustomObject) -> None:
         """Reads the credentials; those in use stay until Liqo notices that there are none."""
         peer = found.name
-        versions = sorted(each.version for kind in _TELLING for each in self._cluster.all(kind, remote=peer))
+        versions = sorted(each.version for kind in _ABOUT_PEERS for each in self._cluster.all(kind, remote=peer))
         now = (found.uid, tuple(versions), tuple(sorted(found.labels.items())))
         if self._seen.get(peer) == now and not found.deleting:
             return
@@ -122,16 +124,16 @@ def _data(secret: CustomObject | None) -> object:
     return None if secret is None else secret.content.get("data")
 
 
-def _module(found: CustomObject, name: str, has: object, told: list[tuple[str, str]]) -> Mapping[str, Any]:
+def _module(found: CustomObject, name: str, has: object, wanted: list[tuple[str, str]]) -> Mapping[str, Any]:
     old = (status_of(found).get("modules") or {}).get(name, {}).get("conditions") or ()
-    return {"enabled": bool(has), "conditions": _conditions(old, told)}
+    return {"enabled": bool(has), "conditions": _conditions(old, wanted)}
 
 
-def _conditions(old: Any, told: list[tuple[str, str]]) -> list[Mapping[str, str]]:
+def _conditions(old: Any, wanted: list[tuple[str, str]]) -> list[Mapping[str, str]]:
     since = {(each["type"], each["status"]): each["lastTransitionTime"] for each in old}
     return [
         {"type": kind, "status": status, "lastTransitionTime": since.get((kind, status), now_text())}
-        for kind, status in told
+        for kind, status in wanted
     ]
 
 

@@ -175,14 +175,14 @@ _LESS: Final = Fraction(98, 100)
 
 def check_templates(picture: Picture) -> Iterator[Finding]:
     """Checks every ready node of our machines; reports each difference once per group, with a node that shows it."""
-    told: set[tuple[str, str, str]] = set()
+    reported: set[tuple[str, str, str]] = set()
     differing: dict[str, str] = {}
     for group, nodes in _nodes_of_groups(picture).items():
         for node in nodes:
             for finding, key in _differences(group, node, nodes, picture):
                 differing.setdefault(group, node.name)
-                if (group, finding.entry.id, key) not in told:
-                    told.add((group, finding.entry.id, key))
+                if (group, finding.entry.id, key) not in reported:
+                    reported.add((group, finding.entry.id, key))
                     yield finding
     yield from _cached(picture, differing)
 

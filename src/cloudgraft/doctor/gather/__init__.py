@@ -26,11 +26,11 @@ class Sources:
     kubeconfig: Path | None = None  # instead of the one that the configuration names
     autoscaler: tuple[str, str] | None = None
     cloud_config: Path | None = None
-    admin: Callable[[], AdminClient] | None = None  # may raise CloudgraftError when it cannot be told where
+    admin: Callable[[], AdminClient] | None = None  # may raise CloudgraftError when its address is unknown
 
 
 async def gather(sources: Sources, *, tell: Callable[[str], None] = lambda _: None) -> Picture:
-    """Looks everywhere. Never raises for what it finds there; ``tell`` hears what is being looked at."""
+    """Reads all sources. Never raises for what it finds there; ``tell`` gets the name of each source."""
     now = datetime.now(UTC)
     tell("the configuration")
     seen = read_config(sources.config) if sources.config is not None else ConfigSeen()

@@ -186,7 +186,7 @@ class HttpLink:
 
 
 class _KnownMachines:
-    """The machines of one list: those that look as in the list before are not read anew.
+    """The machines of one list: those that look as in the list before are not parsed again.
 
     Of thousands of machines few change from list to list, and to check them all each time would take the thread that
     serves the autoscaler a part of its time. So would keeping what was sent: the garbage collector walks through it.

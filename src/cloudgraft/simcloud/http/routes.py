@@ -171,7 +171,7 @@ class Routes:
         call.allow()
         actions = {"kill": self._cloud.kill, "vanish": self._cloud.vanish, "lose-tags": self._cloud.lose_tags}
         if call.action not in actions:
-            raise NoSuchPathError(f"a machine can be told to: {', '.join(actions)}")
+            raise NoSuchPathError(f"a machine has the actions {', '.join(actions)}")
         actions[call.action](call.machine)
         return _ok({})
 

@@ -38,7 +38,7 @@ class HttpServer:
             raise InvalidArgumentError(f"{listen!r} is not an address of the form host:port, such as 127.0.0.1:9400")
         if not insecure and not is_loopback_host(host):
             raise InvalidArgumentError(
-                f"refusing to serve {listen}: a simulated cloud asks nobody who he is. "
+                f"refusing to serve {listen}: a simulated cloud does not authenticate its callers. "
                 "Listen on 127.0.0.1, or say --insecure"
             )
         try:

@@ -172,7 +172,7 @@ class PostgresDatabase(Database):
         encoding = connection.execute(text("SHOW server_encoding")).scalar()
         if encoding != "UTF8":
             raise JournalBrokenError(
-                f"{self.label} is encoded in {encoding}: make the database anew with ENCODING 'UTF8'"
+                f"{self.label} is encoded in {encoding}: create the database again with ENCODING 'UTF8'"
             )
         for problem in self.warnings(connection):
             _log.warning("%s", problem, extra={self.layout.noun: self.label})

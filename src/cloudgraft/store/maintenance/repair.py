@@ -72,7 +72,7 @@ def repair_journal(database: Database, configured: Configured, *, apply: bool) -
     found = database.open(Access.REPAIR if apply else Access.LOOK)
     if found.schema is not Schema.CURRENT:
         raise JournalBrokenError(
-            f"the schema of {database.label} is {found.schema.value}: `cloudgraft db check` tells what to do"
+            f"the schema of {database.label} is {found.schema.value}: `cloudgraft db check` says what to do"
         )
     is_shared = apply and database.engine.dialect.name == "postgresql"
     unled = wait_until_unled(database) if is_shared else None
@@ -109,7 +109,7 @@ def _planned(database: Database, connection: Connection, configured: Configured,
         plan.findings.append(
             Finding(
                 what=f"the file is damaged: {damage[0]}",
-                action="all tables are written anew, from the rows that can be read",
+                action="all tables are rewritten from the rows that can be read",
                 follows=f"rows may be missing: {_LISTED}",
             )
         )

@@ -58,7 +58,7 @@ def export_lines(database: Database) -> Iterator[str]:
     found = database.open(Access.LOOK)
     if found.schema is not Schema.CURRENT:
         raise JournalBrokenError(
-            f"the schema of {database.label} is {found.schema.value}: `cloudgraft db check` tells what to do"
+            f"the schema of {database.label} is {found.schema.value}: `cloudgraft db check` says what to do"
         )
     with database.transaction(Mode.SNAPSHOT) as connection:
         owner, rows = statements.read_owner(connection), 0
@@ -187,7 +187,7 @@ def _fill(connection: Connection, numbered: Iterator[tuple[int, str]]) -> int:
 
 def _check_end(numbered: Iterator[tuple[int, str]], number: int, *, expected: object, found: int) -> None:
     if expected != found:
-        raise InvalidArgumentError(f"line {number} tells of {expected} rows, but there are {found}")
+        raise InvalidArgumentError(f"line {number} says {expected} rows, but there are {found}")
     if next(numbered, None) is not None:
         raise InvalidArgumentError(f"there is more after the end in line {number}")
 

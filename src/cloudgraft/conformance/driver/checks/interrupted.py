@@ -237,7 +237,7 @@ async def _at_most_one(
         twins.append(machine)
         expect(len(twins) == 1, f"{when} there are two machines for {spec.name}: {ids(twins)}")
         wrong = lost_tags(machine, spec.tags) if stage.traits.ownership is Ownership.TAGS else ""
-        expect(not wrong, f"{when} there is a machine without its marks, which nobody may delete: {wrong}")
+        expect(not wrong, f"{when} there is a machine without its marks, which must never be deleted: {wrong}")
     return dict(found)
 
 
