@@ -229,7 +229,8 @@ class Feed:
         )
         ids: Mapping[str, str] = group.ids if group is not None else {}
         pieces = [
-            _dumps([known_json(_known(each, ids)) for each in some])[1:-1] async for some in in_slices(published, _SLICE)
+            _dumps([known_json(_known(each, ids)) for each in some])[1:-1]
+            async for some in in_slices(published, _SLICE)
         ]
         await asyncio.sleep(0)  # also after a group without machines: there may be many
         return _joined(group_json(snapshot), "machines", pieces).decode()

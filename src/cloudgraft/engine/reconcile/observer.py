@@ -254,7 +254,7 @@ class Observer:
         )
         looker = await self.absence.judge(listing, looker)
         fleet = context.fleet
-        names = dict.fromkeys((*fleet.in_cloud(self.name), *fleet.released, *listing.by_name, *self._sights))
+        names = dict.fromkeys((*fleet.in_cloud(self.name), *fleet.released, *listing.by_name, *self._observations))
         async for some in in_slices(names, SLICE):
             for name in some:
                 record = fleet.machines.get(name)
@@ -262,9 +262,9 @@ class Observer:
                     observation = self.observation(name)
                     look(record, observation, listing, looker)
                     if _is_over(record) and observation.machine is None and not observation.is_calling:
-                        self._sights.pop(name)  # it had turned up again, and is gone for good
+                        self._observations.pop(name)  # it had turned up again, and is gone for good
                 elif record is None:
-                    self._sights.pop(name, None)
+                    self._observations.pop(name, None)
 
     def _matters(self, record: MachineRecord, listing: Listing) -> bool:
         """Whether to evaluate a record. A gone one matters only while the cloud has, or had, its machine."""
