@@ -100,7 +100,7 @@ async def _until(told: StopSignals, working: asyncio.Task[None]) -> None:
 
 
 async def _id_of(kube: KubeClient) -> str:
-    """Liqo's cluster id. Liqo may be installed after the agent: it is waited for."""
+    """Liqo's cluster id. Waits for it: Liqo may be installed after the agent."""
     backoff, is_told = Backoff(first=1.0, longest=_LONGEST_PAUSE), False
     while True:
         try:

@@ -181,5 +181,5 @@ async def _prices(callee: Callee, _request: pb.PricesRequest) -> bytes:
 
 
 async def _in_turns(items: Sequence[T], answer: Callable[[Sequence[T]], Message]) -> bytes:
-    """A long answer, made bit by bit: others have their turn meanwhile. Joined, its parts are one message."""
+    """Encodes a long answer in slices, without blocking the event loop. Joined, the parts are one message."""
     return b"".join([answer(some).SerializeToString() async for some in in_slices(items, _SLICE)])

@@ -180,7 +180,7 @@ class CloudProviderService:
         )
 
     def _incident(self, rpc: str, error: Exception) -> CloudgraftError:
-        # What an unexpected exception says may be anything, a password too: only the log may have it.
+        # The text of an unexpected exception may contain anything, even a password: only the log may have it.
         incident = secrets.token_hex(4)
         log.error(
             "the provider raised an unexpected exception in %s (id %s)",

@@ -263,7 +263,7 @@ class Caller:
 
         def failed(error: Exception) -> CloudgraftError:
             log.error("a driver raised an unexpected exception", exc_info=error, extra={"cloud": cloud, "call": verb})
-            # What it says may be anything; the log has it, without what was hidden (sdk.secrecy).
+            # Its text may be anything. The log has it, without secrets (sdk.secrecy).
             return InternalError(
                 f"the driver of cloud {cloud} failed in {verb} with {type(error).__name__}; the log has the details"
             )

@@ -262,7 +262,7 @@ class Observer:
                     observation = self.observation(name)
                     look(record, observation, listing, looker)
                     if _is_over(record) and observation.machine is None and not observation.is_calling:
-                        self._observations.pop(name)  # it had turned up again, and is gone for good
+                        self._observations.pop(name)  # it had shown up again, and is gone for good
                 elif record is None:
                     self._observations.pop(name, None)
 
