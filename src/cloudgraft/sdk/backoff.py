@@ -1,4 +1,4 @@
-"""How long to wait before something is tried again, or looked at again."""
+"""Computes how long to wait before the next retry or poll."""
 
 from __future__ import annotations
 

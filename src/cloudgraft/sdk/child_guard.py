@@ -1,15 +1,14 @@
-"""Stands between cloudgraft and one program that it runs, so that nothing of it is left, whatever happens to whom.
+"""Runs one program under a guard process, so that none of its processes is left behind when cloudgraft dies.
 
 Run as ``python -I -S child_guard.py CONTROL GRACE SCRATCH DIRECTORY COMMAND...``. It needs only the standard library,
-and little of it, for the driver ``exec`` starts one for every call. CONTROL is the number of one end of a socket pair,
-and cloudgraft holds the only other end:
+and little of it, because the driver ``exec`` starts one for every call. CONTROL is the file descriptor of one end of a
+socket pair, and cloudgraft holds the only other end:
 
 - the guard writes lines: ``pid NUMBER`` when the program runs, or ``failed ERRNO WHY: WHAT`` when there is nothing to
   run; then ``ended CODE`` when the program ended by itself (CODE is negative for a signal), or ``stopped`` when it was
   made to end;
-- it is closed for writing (cloudgraft is done with the program) or breaks (cloudgraft died, be it by ``kill -9``):
-  every process that came from the program gets SIGTERM, and SIGKILL after the grace period. SIGTERM, SIGINT and SIGHUP
-  mean the same.
+- it is closed for writing (cloudgraft stops the program) or breaks (cloudgraft died, even by ``kill -9``): the program
+  and all its descendants get SIGTERM, and SIGKILL after the grace period. SIGTERM, SIGINT and SIGHUP mean the same.
 
 The program has the guard's standard input, unless that is CONTROL: then it has a pipe that nobody writes to, and that
 ends with the guard.

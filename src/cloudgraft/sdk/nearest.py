@@ -1,4 +1,4 @@
-"""What somebody probably meant who wrote a word that is not known."""
+"""Suggests the known word that is closest to an unknown one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long work on the event loop, in slices: thousands of items in a row would keep every other call waiting."""
+"""Splits long work on the event loop into slices, so that thousands of items do not delay other calls."""
 
 from __future__ import annotations
 
