@@ -87,7 +87,7 @@ async def test_stop_ends_also_when_the_drivers_code_does_not(caplog: pytest.LogC
             await runner.stop(grace=0.05)
         await until(visit.over.is_set)
     assert driver.closed == 1
-    assert "did not close well: TimeoutError" in caplog.text
+    assert "close() failed: TimeoutError" in caplog.text
     driver.released.set()
 
 
