@@ -268,7 +268,7 @@ class Stage:
     # -- waiting -----------------------------------------------------------------------------------------------------
 
     async def until(self, condition: Callable[[], Awaitable[bool]], limit: timedelta) -> bool:
-        """Looks again and again, ever more slowly; False when it did not come true in time."""
+        """Polls a condition, ever more slowly; False when it did not hold in time."""
         end = time.monotonic() + limit.total_seconds()
         backoff = Backoff(first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, factor=1.5)
         while not await condition():
