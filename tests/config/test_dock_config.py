@@ -92,7 +92,7 @@ def test_a_whole_dock(base: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("listen: «0.0.0.0:5000", "dock.listen: without TLS only a loopback address is allowed, because whoever"),
+        ("listen: «0.0.0.0:5000", "dock.listen: without TLS only a loopback address is allowed, because anyone"),
         (f"«{TLS}", "dock.drivers: is missing: with tls it says who may dial in (for example"),
         (
             f"drivers: [{{name: a, {ACME}, clientNames: «[x]}}]",

@@ -146,7 +146,7 @@ _WRONG = {
     "nothing at all": ([], "line 1 is not JSON"),
     "another file": (["{}"], "not an export of a journal"),
     "only the beginning": (["HEAD", _CLOUD], "the end is missing"),
-    "rows missing": (["HEAD", _CLOUD, _end(2)], "tells of 2 rows, but there are 1"),
+    "rows missing": (["HEAD", _CLOUD, _end(2)], "says 2 rows, but there are 1"),
     "more after the end": (["HEAD", _end(0), _CLOUD], "more after the end"),
     "no JSON": (["HEAD", "?", _end(1)], "line 2 is not JSON"),
     "no object": (["HEAD", "[]", _end(1)], "line 2 is not a JSON object"),
