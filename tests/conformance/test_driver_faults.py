@@ -89,7 +89,7 @@ async def test_a_call_that_blocks_the_event_loop_is_found_with_its_place() -> No
     cloud = Zoo()
     report = await judge_driver(lambda: zoo.Blocks(cloud), SETTINGS, only=["the_event_loop_is_free"])
     assert [failure.check for failure in report.failures] == ["the_event_loop_is_free"]
-    assert "driver_zoo.py" in report.failures[0].message
+    assert "faulty_drivers.py" in report.failures[0].message
 
 
 async def test_what_cannot_be_deleted_is_named() -> None:
