@@ -157,7 +157,7 @@ def test_people_get_what_where_why_and_fix(api: SmallApi, tmp_path: Path) -> Non
     for line in (
         "  where  Deployment kube-system/cluster-autoscaler",
         "  what   --scale-down-enabled=false",
-        "  why    Machines are bought and never given back.",
+        "  why    Machines are created and never deleted.",
         "  fix    remove --scale-down-enabled=false",
     ):
         assert line in shown.splitlines()

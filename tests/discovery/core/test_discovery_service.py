@@ -337,7 +337,7 @@ async def test_of_very_many_that_do_not_fit_some_are_told_and_first_those_that_a
     discovery: Discovery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "_AT_A_TIME", 2)
-    monkeypatch.setattr(service, "_MOST_TOLD", 3)
+    monkeypatch.setattr(service, "_MOST_REASONS", 3)
     for number in range(6):
         await discovery.put_cluster(spec(f"c-{number}", capacity=shape(cpu="1")))
     need = Need(resources=shape(cpu="2"), clusters=("c-5",), strategy=Strategy.FIRST_FIT)
