@@ -25,9 +25,6 @@ from cloudgraft.server.connection_watch import ConnectionWatch
 from cloudgraft.server.health import Health
 from cloudgraft.server.tls import ReloadingCredentials, TlsFiles
 
-__all__ = ["ListenerLimits"]
-
-
 # -- addresses ---------------------------------------------------------------------------------------------------------
 # Nothing is exposed without TLS by accident.
 
