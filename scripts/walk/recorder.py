@@ -56,7 +56,7 @@ class Recorder:
         if sys.version_info >= (3, 12):
             sys.monitoring.set_events(sys.monitoring.PROFILER_ID, 0)
             sys.monitoring.free_tool_id(sys.monitoring.PROFILER_ID)
-            sys.monitoring.restart_events()  # for whoever uses it next
+            sys.monitoring.restart_events()  # for the next user of this tool id
         else:
             sys.setprofile(None)
             threading.setprofile(None)

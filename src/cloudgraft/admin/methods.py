@@ -12,8 +12,7 @@ from typing import Final
 
 from cloudgraft.dock.hub.settings import DriverReport
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.operations import adoption, pauses, release
-from cloudgraft.engine.operations import orphan_deletion as disposal
+from cloudgraft.engine.operations import adoption, orphan_deletion, pauses, release
 from cloudgraft.engine.operations.accept_loss import accept_loss
 from cloudgraft.engine.operations.bulk_operations import Result
 from cloudgraft.engine.reporting.explain import explain
@@ -166,7 +165,7 @@ class _Methods:
 
     async def delete_orphans(self, request: Mapping[str, object]) -> dict[str, object]:
         asked = _Request(request, "machineIds", "cloud", "force", "dryRun")
-        result = await disposal.delete_orphans(
+        result = await orphan_deletion.delete_orphans(
             self._engine,
             asked.texts("machineIds"),
             cloud=asked.text("cloud"),

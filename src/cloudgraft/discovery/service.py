@@ -39,8 +39,7 @@ from cloudgraft.discovery.search import offers
 from cloudgraft.discovery.search.index import ClusterIndex
 from cloudgraft.discovery.search.reservations import moment
 from cloudgraft.discovery.search.selector import Selector
-from cloudgraft.discovery.store import schema
-from cloudgraft.discovery.store import statements as store_statements
+from cloudgraft.discovery.store import schema, statements
 from cloudgraft.discovery.store import vault as store_credentials
 from cloudgraft.discovery.store.database import Store
 from cloudgraft.discovery.store.statements import beat_text, prices_revision, prices_text
@@ -210,13 +209,13 @@ class Discovery:
         ``keep_cordon``: a cordoned cluster stays so, whatever the declaration says.
         """
         checks.check_spec(spec)
-        await self._write(partial(store_statements.put_spec, spec=spec, revision=revision, keep_cordon=keep_cordon))
+        await self._write(partial(statements.put_spec, spec=spec, revision=revision, keep_cordon=keep_cordon))
         return self._known(spec.id)
 
     async def delete_cluster(self, id_: str, *, force: bool = False) -> None:
         """Removes a cluster and its credentials. PreconditionError while it has reservations, unless forced."""
         checks.check_cluster_id(id_)
-        await self._write(partial(store_statements.remove_cluster, id_=id_, force=force, now=self._clock()))
+        await self._write(partial(statements.remove_cluster, id_=id_, force=force, now=self._clock()))
 
     async def heartbeat(self, cluster: str, heartbeat: Heartbeat) -> None:
         """Records a measurement, which makes the cluster Ready for a while. NotFoundError."""
@@ -239,7 +238,7 @@ class Discovery:
         """
         checks.check_cluster_id(cluster)
         checks.check_prices(prices)
-        await self._write(partial(store_statements.set_prices, id_=cluster, prices=prices, revision=revision))
+        await self._write(partial(statements.set_prices, id_=cluster, prices=prices, revision=revision))
 
     async def change_prices(self, cluster: str, change: Callable[[Sequence[PriceList]], Sequence[PriceList]]) -> None:
         """Applies a function to the price lists. NotFoundError; ConflictError when they changed meanwhile."""
@@ -299,9 +298,7 @@ class Discovery:
             expires_at=moment(now + seconds),
             reserved_by=by,
         )
-        return await self._write(
-            partial(store_statements.reserve, wanted=wanted, now=now, stale_after=self._stale_after)
-        )
+        return await self._write(partial(statements.reserve, wanted=wanted, now=now, stale_after=self._stale_after))
 
     async def confirm(self, reservation: str, *, by: str | None = None) -> Reservation:
         """Makes a reservation permanent until it is released. NotFoundError when it has expired.
@@ -309,7 +306,7 @@ class Discovery:
         ``by`` is the calling client, None one that may change any. PermissionDeniedError when another one owns it.
         """
         checks.check_reservation_id(reservation)
-        return await self._write(partial(store_statements.confirm, id_=reservation, now=self._clock(), by=by))
+        return await self._write(partial(statements.confirm, id_=reservation, now=self._clock(), by=by))
 
     async def release(self, reservation: str, *, by: str | None = None) -> None:
         """Releases the resources. Succeeds when the reservation is already gone.
@@ -317,7 +314,7 @@ class Discovery:
         ``by`` is the calling client, None one that may change any. PermissionDeniedError when another one owns it.
         """
         checks.check_reservation_id(reservation)
-        await self._write(partial(store_statements.release, id_=reservation, by=by))
+        await self._write(partial(statements.release, id_=reservation, by=by))
 
     async def reservations(self, owner_prefix: str = "") -> Sequence[Reservation]:
         """Active reservations whose owner begins with the prefix, by owner."""
@@ -326,7 +323,7 @@ class Discovery:
 
     async def expire(self) -> int:
         """Removes reservations that were not confirmed in time; returns their number. Only keeps the table small."""
-        return await self._write(partial(store_statements.expire, now=self._clock()))
+        return await self._write(partial(statements.expire, now=self._clock()))
 
     # Credentials
 

@@ -11,7 +11,7 @@ import time
 from typing import Final
 from urllib.parse import unquote
 
-from cloudgraft.net import connections as own_sockets
+from cloudgraft.net import connections
 from cloudgraft.net.connections import choose
 from cloudgraft.net.metrics import FLOOD, NOT_ALLOWED, TOO_MANY, Refuse
 
@@ -40,7 +40,7 @@ class ConnectionWatch:
         self._most_trusted = limit * _OLD
         self._refused: dict[str, int] = {}  # refused calls in the last seconds, by peer
         self._forget_at = 0.0
-        self._found: dict[own_sockets.Peer, int] = {}  # descriptor by peer, in the order in which they were first seen
+        self._found: dict[connections.Peer, int] = {}  # descriptor by peer, in the order in which they were first seen
         self._looked = 0.0
         self._enough = self._most  # number of descriptors of the process from which on this port may have too many
         self._task: asyncio.Task[None] | None = None
@@ -72,7 +72,7 @@ class ConnectionWatch:
 
     def count(self) -> int:
         """The number of connections. May be called from any thread."""
-        return len(own_sockets.accepted(self._port)) if self._port else 0
+        return len(connections.accepted(self._port)) if self._port else 0
 
     async def _run(self) -> None:
         pause = _EVERY
@@ -80,7 +80,7 @@ class ConnectionWatch:
             await asyncio.sleep(pause)
             self._forget_refused()
             # Counting all descriptors is quick. They are scanned only when this port may have too many connections.
-            total = own_sockets.count_descriptors()
+            total = connections.count_descriptors()
             is_old = time.monotonic() - self._looked > _LOOK_EVERY and total > self._most
             closed = self._make_room() if total > self._enough or is_old else 0
             pause = _EVERY_WHEN_FULL if closed else _EVERY
@@ -104,26 +104,26 @@ class ConnectionWatch:
             self._refuse(TOO_MANY)
         return closed
 
-    def _forget_closed(self) -> set[own_sockets.Peer]:
+    def _forget_closed(self) -> set[connections.Peer]:
         """Forgets trusted peers that the latest scan did not find; returns the rest."""
         trusted = {name: peer for name in self._trusted if (peer := _parsed(name)) in self._found}
         self._trusted = set(trusted)
         return set(trusted.values())
 
-    def _hang_up(self, peer: own_sockets.Peer) -> bool:
+    def _hang_up(self, peer: connections.Peer) -> bool:
         """Closes a connection; returns False if it is already closed, or was not found yet."""
         if peer not in self._found and time.monotonic() - self._looked > _PAUSE:
             self._look()
         descriptor = self._found.pop(peer, None)
-        return descriptor is not None and own_sockets.hang_up(descriptor, peer, self._port)
+        return descriptor is not None and connections.hang_up(descriptor, peer, self._port)
 
     def _look(self) -> None:
-        found = own_sockets.accepted(self._port)
+        found = connections.accepted(self._port)
         self._found = {peer: found[peer] for peer in [*(old for old in self._found if old in found), *found]}
         self._looked = time.monotonic()
 
 
-def _parsed(name: str) -> own_sockets.Peer:
+def _parsed(name: str) -> connections.Peer:
     """Converts gRPC's name of a peer, such as ``ipv6:%5B::1%5D:4711``, to the kernel's form."""
     host, _, port = unquote(name.partition(":")[2]).rpartition(":")
     return host.strip("[]").removeprefix("::ffff:"), int(port) if port.isdigit() else 0

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from cloudgraft.engine.context import EngineContext
 from cloudgraft.engine.events import about
 from cloudgraft.engine.guards import HOUR, REMOVAL
-from cloudgraft.engine.machines import outcomes as backoff
+from cloudgraft.engine.machines import outcomes
 from cloudgraft.engine.machines.decide import Create, Delete, Situation, decide
 from cloudgraft.engine.machines.duplicates import DOUBLE, surplus
 from cloudgraft.engine.machines.observation import Observation
@@ -228,7 +228,7 @@ class Sender:
                 observation.trouble, observation.unprepared = "", 0
             case CreateFailed(error):
                 observation.absences, observation.trouble = 0, error.message
-                observation.retry_at = now + backoff.delay(
+                observation.retry_at = now + outcomes.delay(
                     settings, record.attempts if record else 1, error.retry_after
                 )
                 if record is not None and error.error_class is ErrorClass.OUT_OF_RESOURCES:
@@ -236,11 +236,11 @@ class Sender:
             case NotAsked(error):
                 observation.unprepared += 1
                 observation.trouble = f"its user data could not be made: {error.message}"
-                observation.retry_at = now + backoff.delay(settings, observation.unprepared, error.retry_after)
+                observation.retry_at = now + outcomes.delay(settings, observation.unprepared, error.retry_after)
             case Deleted():
                 observation.deletes += 1
                 observation.deleted_at = now
-                observation.retry_at = now + backoff.delay(settings, observation.deletes + 2)
+                observation.retry_at = now + outcomes.delay(settings, observation.deletes + 2)
                 observation.is_ours = (
                     observation.is_ours and observation.machine is not None
                 )  # an unseen machine: a list shows what exists now
@@ -248,7 +248,7 @@ class Sender:
                 observation.failures += 1
                 if error.retry is Retry.SETTLE_FIRST:
                     observation.deleted_at = now
-                observation.retry_at = now + backoff.delay(settings, observation.failures, error.retry_after)
+                observation.retry_at = now + outcomes.delay(settings, observation.failures, error.retry_after)
                 observation.is_ours = observation.is_ours and observation.machine is not None
                 if isinstance(error, NotFoundError):
                     observation.forget(machine_id)

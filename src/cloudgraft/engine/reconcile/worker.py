@@ -16,7 +16,7 @@ from cloudgraft.engine.context import EngineContext
 from cloudgraft.engine.events import about
 from cloudgraft.engine.fleet import Group
 from cloudgraft.engine.groups.specs import CloudSettings
-from cloudgraft.engine.machines import outcomes as backoff
+from cloudgraft.engine.machines import outcomes
 from cloudgraft.engine.machines.decide import (
     JOIN_DEADLINE,
     RETURNED,
@@ -98,7 +98,7 @@ class Worker:
     def until_next_list(self) -> float:
         """Seconds until the cloud is listed again, unless something happens that needs a list."""
         health, is_hurried = self.observer.health, self.observer.is_hurried()
-        return backoff.until_next_list(self.settings, health.failures, health.retry_after, is_hurried=is_hurried)
+        return outcomes.until_next_list(self.settings, health.failures, health.retry_after, is_hurried=is_hurried)
 
     async def close(self, seconds: float) -> None:
         """Gives calls under way some time to end, and closes the driver."""
