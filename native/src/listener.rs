@@ -92,7 +92,7 @@ async fn accept_all(shared: &Arc<Shared>, socket: Socketed) {
                 match listener.accept().await {
                     Ok((stream, peer)) => {
                         let _ = stream.set_nodelay(true);
-                        admit(shared, &peer.ip().to_canonical().to_string(), peer_name(peer), stream);
+                        admit(shared, &peer.ip().to_canonical().to_string(), peer_name(peer), stream).await;
                     }
                     Err(_) => sleep(PAUSE).await,
                 }
@@ -102,7 +102,7 @@ async fn accept_all(shared: &Arc<Shared>, socket: Socketed) {
             let Ok(listener) = UnixListener::from_std(listener) else { return };
             loop {
                 match listener.accept().await {
-                    Ok((stream, _)) => admit(shared, "local", "unix:".into(), stream),
+                    Ok((stream, _)) => admit(shared, "local", "unix:".into(), stream).await,
                     Err(_) => sleep(PAUSE).await,
                 }
             }
@@ -110,19 +110,22 @@ async fn accept_all(shared: &Arc<Shared>, socket: Socketed) {
     }
 }
 
-fn admit<I>(shared: &Arc<Shared>, host: &str, peer: String, stream: I)
+async fn admit<I>(shared: &Arc<Shared>, host: &str, peer: String, stream: I)
 where
     I: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
-    let ticket = match shared.connections.admit(host, shared.limits.connections) {
-        Admission::Admitted(ticket) => ticket,
-        Admission::Replaced(ticket) => {
-            count(&shared.refusals.too_many);
-            ticket
-        }
+    let (ticket, is_full) = match shared.connections.admit(host, shared.limits.connections) {
+        Admission::Admitted(ticket) => (ticket, false),
+        Admission::Replaced(ticket) => (ticket, true),
         Admission::Refused => return count(&shared.refusals.too_many),
     };
     tokio::spawn(connection::serve(Arc::clone(shared), ticket, peer.into(), stream));
+    if is_full {
+        count(&shared.refusals.too_many);
+        // The runtime polls this task ahead of all others. Without a pause a flood is accepted faster than the
+        // replaced connections close, and their descriptors pile up.
+        tokio::task::yield_now().await;
+    }
 }
 
 /// As gRPC names peers.
