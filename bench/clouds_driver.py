@@ -20,8 +20,6 @@ from cloudgraft.plugins.registry import Kind, find
 from cloudgraft.sdk.blocking import as_driver
 from cloudgraft.sdk.driver import Driver
 
-__all__ = ["make_driver"]
-
 
 def make_driver(section: dict[str, Any]) -> Driver:
     """From a cloud's section of a configuration file."""

@@ -26,17 +26,6 @@ from cloudgraft.simcloud.driver import SimulatedDriver
 from cloudgraft.simcloud.options import SimulatedOptions
 from cloudgraft.store.sql import SqlJournal
 
-__all__ = [
-    "REFERENCE",
-    "CloudRow",
-    "CloudsPlan",
-    "EngineCalls",
-    "ScaleUp",
-    "measure_engine",
-    "measure_lists",
-    "missing",
-]
-
 REFERENCE: Final = "simulated"
 _NEEDS: Final = {"hetzner": "hcloud", "openstack": "openstack", "proxmox": "proxmoxer", "ec2": "boto3"}
 _LOOK: Final = 0.05  # seconds between two looks whether all machines run

@@ -21,8 +21,6 @@ from bench.clouds_measure import CloudRow, CloudsPlan, EngineCalls, measure_engi
 from bench.measure import Spread
 from cloudgraft.app import logs
 
-__all__ = ["QUICK_CLOUDS", "CloudsReport", "clouds_as_json", "print_clouds_tables", "run_clouds"]
-
 QUICK_CLOUDS: Final = CloudsPlan(
     machines=60, rounds=2, observe_every=0.2, seconds=1.0, grow=12, calls_per_second=100.0, slow=100
 )

@@ -21,8 +21,6 @@ from typing import Any, Final
 from bench.dock_child import obey
 from cloudgraft.engine.machines.identity import Identity
 
-__all__ = ["SERVERS", "Served"]
-
 _GROUP: Final = "general-purpose"
 _LEAST: Final = 19  # priority: in truth a cloud is elsewhere, and must not take the processor from who is measured
 _FIRST_VMID: Final = 100_000_000  # where those of the driver begin

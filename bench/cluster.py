@@ -9,8 +9,6 @@ from cloudgraft.sdk.types import AutoscalingOptions, NodeRef
 from cloudgraft.wire import externalgrpc as wire
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 
-__all__ = ["FOR_NODE", "GET_OPTIONS", "NODES", "TARGET_SIZE", "Cluster", "requests_for"]
-
 FOR_NODE = "NodeGroupForNode"
 GET_OPTIONS = "NodeGroupGetOptions"
 NODES = "NodeGroupNodes"

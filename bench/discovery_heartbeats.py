@@ -27,8 +27,6 @@ from cloudgraft.config.programs.discovery import load_discovery
 from cloudgraft.discovery.model import ClusterSpec
 from cloudgraft.discovery.service import Discovery
 
-__all__ = ["LIMIT", "Result", "measure"]
-
 LIMIT: Final = 0.25  # of one core, for a thousand agents every ten seconds
 _EVERY: Final = 10.0
 _BODY: Final = json.dumps(

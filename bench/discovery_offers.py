@@ -27,8 +27,6 @@ from cloudgraft.discovery.store.statements import beat_text, prices_text, spec_t
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.store.databases.database import Access, Database, Mode
 
-__all__ = ["KINDS", "SEARCH_LIMIT", "Search", "measure_searches"]
-
 SEARCH_LIMIT: Final = 50.0  # milliseconds of processor time
 KINDS: Final = ("first", "again", "after heartbeats")
 

@@ -14,8 +14,6 @@ from rich.table import Table
 from bench.discovery_heartbeats import LIMIT, Result
 from bench.discovery_offers import KINDS, SEARCH_LIMIT, Search
 
-__all__ = ["DiscoveryPlan", "DiscoveryReport", "discovery_as_json", "print_discovery_tables"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveryPlan:

@@ -12,8 +12,6 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-__all__ = ["obey", "settle"]
-
 
 async def obey(first: dict[str, Any], command: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]) -> None:
     """Tells ``first``, then does what each line says and tells how it went, until the input ends.

@@ -18,8 +18,6 @@ import grpc.aio
 from bench.dock_child import obey, settle
 from bench.dock_words import EchoWords, V0Words, V1Words, Words
 
-__all__ = ["Client", "Count"]
-
 _PROTOCOLS: dict[str, type[Words]] = {"v1": V1Words, "v0": V0Words, "echo": EchoWords}
 _AT_A_TIME = 20  # connections that are made at once
 _OPTIONS = (("grpc.use_local_subchannel_pool", 1),)  # a connection of its own

@@ -12,8 +12,6 @@ from typing import Any
 from bench.dock_processes import DockProcess, dock_process
 from bench.measure import Spread
 
-__all__ = ["DockFigures", "DockMemory", "DockPlan", "DockRow", "measure_dispatch", "measure_memory", "wrong"]
-
 ECHO, V1, V0, RUNNER = "echo", "v1", "v0", "runner"
 _SETTLED = 1.0  # seconds for what is left of connecting
 

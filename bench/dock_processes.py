@@ -13,8 +13,6 @@ from typing import Any
 
 from bench.processes import ServerProcess
 
-__all__ = ["DockProcess", "dock_process"]
-
 _ROOT = Path(__file__).resolve().parent.parent
 _SECONDS_TO_STOP = 30
 

@@ -14,8 +14,6 @@ from rich.table import Table
 from bench.dock_measure import DockMemory, DockPlan, DockRow
 from bench.measure import Spread
 
-__all__ = ["DockReport", "dock_as_json", "print_dock_tables"]
-
 _RATIO = 2.0  # what an operation may cost, with a lean client, to what the echo costs
 _BYTES = 200_000  # of an idle driver
 _NAMES = {"v1": "lean, v1", "v0": "lean, v0", "runner": "our runner, v1"}

@@ -14,8 +14,6 @@ from cloudgraft.wire.pb import dock_pb2 as v1
 from cloudgraft.wire.pb import dock_v0_pb2 as v0
 from cloudgraft.wire.pb import driver_pb2
 
-__all__ = ["TAGS", "EchoWords", "V0Words", "V1Words", "Words", "key_of"]
-
 TAGS = {
     "cloudgraft/owner": "3f2504e0-4f89-41d3-9a0c-0305e82c3301",
     "cloudgraft/group": "general-purpose",

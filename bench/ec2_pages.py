@@ -11,8 +11,6 @@ from typing import Final
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
-__all__ = ["PAGE", "Ec2Pages"]
-
 PAGE: Final = 1000  # instances: the most that DescribeInstances gives
 _HEAD: Final = (
     '<?xml version="1.0" encoding="UTF-8"?>\n<DescribeInstancesResponse xmlns="{0}"><requestId>r-1</requestId>'

@@ -27,8 +27,6 @@ from cloudgraft.simcloud.options import SimulatedOptions
 from cloudgraft.store.records import Change, CloudRecord, Event, MachineRecord, State
 from cloudgraft.store.sql import SqlJournal
 
-__all__ = ["CLOUD", "Seed", "desired_state", "group_names", "make_seed"]
-
 CLOUD = "sim"
 _CLUSTER_ID = "benchbench"
 _AGO = 3600.0  # seconds since when all machines have been there

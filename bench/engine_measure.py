@@ -17,8 +17,6 @@ from bench.engine_processes import EngineProcess, cloud_process, engine_process
 from bench.load import Block, Caller, in_turn
 from bench.measure import CLIENTS, Spread
 
-__all__ = ["EnginePlan", "Read", "Stalls", "Work", "measure_work"]
-
 IDLE, BUSY = "idle", "busy"
 _READS = (FOR_NODE, TARGET_SIZE, GET_OPTIONS, NODES)
 _PATIENCE = 60.0  # seconds

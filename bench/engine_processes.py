@@ -17,8 +17,6 @@ from typing import Any
 from bench.engine_fleet import Seed
 from bench.processes import ServerProcess
 
-__all__ = ["EngineProcess", "cloud_process", "engine_process"]
-
 _ROOT = Path(__file__).resolve().parent.parent
 _SECONDS_TO_STOP = 30
 _LEAST = 19  # priority

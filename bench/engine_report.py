@@ -15,8 +15,6 @@ from bench.engine_measure import Work
 from bench.engine_starts import Orders, Start
 from bench.measure import Spread
 
-__all__ = ["EngineReport", "engine_as_json", "print_engine_tables"]
-
 _RATIO = 1.1  # what work may add to the p50 of a call
 _STALL = 10.0  # milliseconds
 _RESIDENT = 300.0  # MB

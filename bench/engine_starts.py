@@ -13,8 +13,6 @@ from bench.engine_processes import EngineProcess, engine_process
 from bench.load import GrpcCaller
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 
-__all__ = ["Orders", "Start", "measure_orders", "measure_starts"]
-
 _INCREASE = "NodeGroupIncreaseSize"
 _DECREASE = "NodeGroupDecreaseTargetSize"
 

@@ -11,8 +11,6 @@ from bench.cluster import FOR_NODE
 from bench.transport_measure import Setting, TransportPlan, measure_transports
 from bench.transport_processes import GO, GRPCIO, NATIVE
 
-__all__ = ["QUICK_GROWTH", "Curve", "Growth", "GrowthPlan", "measure_growth"]
-
 _KINDS: Final = (GO, NATIVE, GRPCIO)
 _BASE: Final = TransportPlan(
     rounds=6, rounds_per_process=6, kinds=_KINDS, rpcs=(FOR_NODE,), callers=(1,), mtls=(True,), busy=(False,)

@@ -15,8 +15,6 @@ from rich.table import Table
 
 from bench.growth_measure import Growth
 
-__all__ = ["draw", "growth_as_json", "print_growth_tables"]
-
 _WIDTH, _HEIGHT = 300.0, 240.0  # of one panel, its captions included
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 12.0, 30.0, 46.0
 _COLOURS: Final = {"go": "#777777", "native": "#0b62d6", "grpcio": "#d9480f"}

@@ -14,8 +14,6 @@ from bench.provider import BenchProvider
 from cloudgraft.service import Call, CloudProviderService
 from cloudgraft.wire import externalgrpc as wire
 
-__all__ = ["Steps", "measure_steps"]
-
 T = TypeVar("T")
 
 

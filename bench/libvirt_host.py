@@ -19,8 +19,6 @@ from xml.etree import ElementTree as ET
 
 from clouds.servers.libvirtd import Libvirtd
 
-__all__ = ["LibvirtHost", "missing"]
-
 _LENGTH: Final = struct.Struct(">I")
 _CALL: Final = 0  # the type of a packet that wants an answer
 _KEEPALIVE: Final = 0x6B656570  # signs of life are a program of their own

@@ -19,8 +19,6 @@ from bench.processes import ServerProcess
 from cloudgraft.certs.authority import Bundle
 from cloudgraft.wire.externalgrpc import RPCS
 
-__all__ = ["DEADLINE", "Block", "Caller", "GrpcCaller", "in_turn"]
-
 DEADLINE = 5.0  # the autoscaler's
 Method = Callable[[bytes], "grpc.aio.UnaryUnaryCall[bytes, bytes]"]
 

@@ -41,8 +41,6 @@ from e2e.kubernetes import Cluster, connected
 from e2e.modules import AUTOSCALERS, CONTROL_PLANES, NEWEST_CONTROL_PLANE, NEWEST_RELEASE
 from e2e.waiting import eventually
 
-__all__ = ["LoopPlan", "LoopSide", "measure_loops"]
-
 _MAIN: Final = re.compile(
     r'^cluster_autoscaler_function_duration_seconds_(sum|count)\{function="main"\} (\S+)', re.MULTILINE
 )

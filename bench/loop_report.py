@@ -17,8 +17,6 @@ from bench.loop_measure import LoopPlan, LoopSide
 from bench.transport_processes import GO, NATIVE
 from e2e.modules import AUTOSCALERS, NEWEST_RELEASE
 
-__all__ = ["QUICK_LOOP", "LoopReport", "loop_as_json", "print_loop_table"]
-
 QUICK_LOOP: Final = LoopPlan(nodes=40, groups=4, rounds=1, loops=3, first_loops=1)
 
 _MOST_MAIN: Final = 0.9  # of the Go server's

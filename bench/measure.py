@@ -16,8 +16,6 @@ from bench.raw_load import RawCaller
 from cloudgraft.wire import externalgrpc as wire
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 
-__all__ = ["CLIENTS", "Memory", "Plan", "Row", "Side", "Spread", "measure_size"]
-
 _KINDS = (BARE, CLOUDGRAFT)
 # Where a process happens to lie in memory and on which core it starts makes it some percent faster or slower for life:
 # new servers now and then let that even out.

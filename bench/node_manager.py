@@ -45,19 +45,6 @@ from cloudgraft.web.identity import ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener, WebTls
 from cloudgraft.wire import externalgrpc as wire
 
-__all__ = [
-    "MOST_RATIO",
-    "MOST_REQUESTS",
-    "QUICK_MANAGER",
-    "ManagerPlan",
-    "ManagerReport",
-    "RpcRatio",
-    "manager_as_json",
-    "measure_manager",
-    "print_manager_tables",
-    "run_manager",
-]
-
 MOST_REQUESTS: Final = 5  # per loop of the autoscaler at 1,000 nodes
 MOST_RATIO: Final = 1.1  # of the p50 of the front's calls to the engine's own
 _RPCS: Final = (FOR_NODE, TARGET_SIZE, GET_OPTIONS, NODES)

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE, Popen
 
-__all__ = ["BARE", "CLOUDGRAFT", "ServerProcess", "both_servers"]
-
 BARE = "bare"
 CLOUDGRAFT = "cloudgraft"
 _ROOT = Path(__file__).resolve().parent.parent

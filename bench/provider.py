@@ -8,8 +8,6 @@ from bench.cluster import Cluster
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef
 
-__all__ = ["BenchProvider"]
-
 
 class BenchProvider(Provider):
     """Answers every question with one look-up, so that what is measured is the service context it."""

@@ -20,8 +20,6 @@ from bench.processes import ServerProcess
 from cloudgraft.certs.authority import Bundle
 from cloudgraft.wire.externalgrpc import RPCS
 
-__all__ = ["RawCaller"]
-
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _RESET, _SETTINGS, _PING, _GO_AWAY, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 _END_STREAM = _ACK = 1

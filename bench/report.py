@@ -14,8 +14,6 @@ from rich.table import Table
 from bench.in_process import Steps
 from bench.measure import Memory, Row, Side
 
-__all__ = ["LIMIT", "Report", "as_json", "print_tables"]
-
 LIMIT = 1.25  # what the service may add to the bare server's p50
 
 

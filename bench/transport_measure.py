@@ -29,8 +29,6 @@ from bench.transport_processes import (
     go_peer,
 )
 
-__all__ = ["Setting", "TransportPlan", "TransportRow", "fleet_of", "measure_transports"]
-
 _KINDS: Final = (GO, NATIVE, GRPCIO)
 _IDLE: Final = "1h"
 _BUSY: Final = "10s"  # while machines come and go, a fifth of it: a list every 2 s

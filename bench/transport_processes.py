@@ -29,19 +29,6 @@ from bench.processes import ServerProcess
 from cloudgraft.certs.authority import DEFAULT_CLIENT, Bundle
 from e2e.build import cache_directory
 
-__all__ = [
-    "GO",
-    "GRPCIO",
-    "NATIVE",
-    "GoLoad",
-    "Peer",
-    "Programs",
-    "build_programs",
-    "cloudgraft_peer",
-    "find_programs",
-    "go_peer",
-]
-
 GO, NATIVE, GRPCIO = "go", "native", "grpcio"
 _ROOT: Final = Path(__file__).resolve().parent.parent
 _MODULE: Final = Path(__file__).resolve().parent / "go_peer"

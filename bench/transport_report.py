@@ -15,8 +15,6 @@ from rich.table import Table
 from bench.transport_measure import Setting, TransportPlan, TransportRow
 from bench.transport_processes import GO, NATIVE
 
-__all__ = ["QUICK_TRANSPORT", "TransportReport", "print_transport_tables", "transport_as_json"]
-
 QUICK_TRANSPORT: Final = TransportPlan(nodes=40, groups=4, rounds=2, calls=20, rounds_per_process=2, churn=20)
 
 # What the native transport is to be, as a ratio to the Go server.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 
-__all__ = ["Watchdog"]
-
 _EVERY = 0.002  # seconds
 
 

@@ -17,8 +17,6 @@ from cloudgraft.simcloud.options import SimulatedOptions
 from cloudgraft.simcloud.pages import Page
 from cloudgraft.simcloud.records import Order, SimMachine
 
-__all__ = ["WatchedCloud", "most_in_a_second"]
-
 
 class WatchedCloud(SimulatedCloud):
     """A create is under way from its arrival, before the time that it takes, until it is done."""

@@ -22,8 +22,6 @@ from cloudgraft.drivers.common.error_table import ErrorTable
 from cloudgraft.plugins.registry import Kind, extensions
 from clouds.record import read_record
 
-__all__ = ["clouds_page"]
-
 ROOT = Path(__file__).resolve().parent.parent
 # By whose errors those are told that a driver's own table does not name.
 KIN = {"ec2-asg": "ec2"}

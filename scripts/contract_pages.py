@@ -15,8 +15,6 @@ from cloudgraft.conformance.driver.rules import DRIVER_RULES
 from cloudgraft.conformance.render.rules_table import Row, rows
 from cloudgraft.conformance.rules import Level, Rule
 
-__all__ = ["conformance_page", "contract_page", "driver_contract_page"]
-
 # The first rule of each section.
 SECTIONS = {
     "R1": "Refresh, Cleanup and transport",

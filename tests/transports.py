@@ -16,8 +16,6 @@ from cloudgraft.server.listener import Access
 from cloudgraft.server.transport import AutoscalerServer, Transport, choose_transport, make_server
 from cloudgraft.service import CloudProviderService
 
-__all__ = ["GRPCIO", "NATIVE", "server_of", "transport"]
-
 NATIVE: Final = "native"
 GRPCIO: Final = "grpcio"
 _HAS_NATIVE = importlib.util.find_spec("cloudgraft_native") is not None

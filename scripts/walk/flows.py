@@ -29,8 +29,6 @@ from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 from scripts.walk.recorder import Recorder
 from scripts.walk.result import SOURCE, Flow, Walk, walk_of
 
-__all__ = ["FLOWS", "walk_all"]
-
 INCREASE = Flow(
     key="increase",
     title="IncreaseSize",

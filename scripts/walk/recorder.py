@@ -16,8 +16,6 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-__all__ = ["Recorder"]
-
 # Python 3.12 and later run these inside the function that they stand in, and report no entry.
 _COMPREHENSIONS = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>"})
 _PAUSE = 0.005  # seconds between two looks whether anything happens

@@ -9,8 +9,6 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-__all__ = ["SOURCE", "Flow", "Module", "Walk", "judged", "walk_of"]
-
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "cloudgraft"
 
 

@@ -15,8 +15,6 @@ import yaml
 
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["MOST_YAML_BYTES", "ForeignDocumentError", "parse_json", "parse_yaml"]
-
 MOST_YAML_BYTES: Final = 64 * 1024  # the worst of that size is read in about a second
 _MOST_DEPTH: Final = 32
 # A small object takes 200 bytes of memory for 6 in the text, so this many take 300 MB. A list of 100,000 machines has

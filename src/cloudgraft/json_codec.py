@@ -27,33 +27,6 @@ from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import Taint
 
-__all__ = [
-    "AMOUNT",
-    "AMOUNTS",
-    "DURATION",
-    "FLAG",
-    "MONEY",
-    "NUMBER",
-    "OBJECT",
-    "TAINT",
-    "TAINTS",
-    "TEXT",
-    "TEXTS",
-    "WHOLE",
-    "Codec",
-    "Form",
-    "Key",
-    "Mistake",
-    "chosen",
-    "entries",
-    "expecting",
-    "items",
-    "maybe",
-    "parsed",
-    "record",
-    "taken",
-]
-
 T = TypeVar("T")
 
 

@@ -11,8 +11,6 @@ from tests.attacks.frame_attacks import FRAME_ATTACKS
 from tests.attacks.http2 import METHOD, Target, Toll, connected_to, flood_streams
 from tests.attacks.slow_attacks import SLOW_ATTACKS
 
-__all__ = ["ATTACKS", "attack"]
-
 Body = Callable[[Target, Toll, float], Awaitable[None]]
 
 

@@ -1,7 +1,3 @@
 """Every attack hits both transports."""
 
 from __future__ import annotations
-
-from tests.transports import transport
-
-__all__ = ["transport"]

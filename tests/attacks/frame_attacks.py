@@ -10,8 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from tests.attacks import frames
 from tests.attacks.http2 import METHOD, Http2, Target, Toll, connected_to
 
-__all__ = ["FRAME_ATTACKS", "bomb", "repeat"]
-
 _FRAMES = 1000  # in one write
 _BLOCK = frames.header_block(METHOD)
 

@@ -6,25 +6,6 @@ import struct
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = [
-    "ACK",
-    "CONTINUATION",
-    "END_HEADERS",
-    "PING",
-    "PREFACE",
-    "SETTINGS",
-    "continuation",
-    "data",
-    "frame",
-    "header_block",
-    "headers",
-    "ping",
-    "reset",
-    "settings",
-    "split",
-    "window_update",
-]
-
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
 INITIAL_WINDOW_SIZE = 0x4

@@ -14,8 +14,6 @@ import hpack
 
 from tests.attacks import frames
 
-__all__ = ["METHOD", "Http2", "Target", "Toll", "connected_to", "flood", "flood_streams"]
-
 METHOD = "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/NodeGroups"
 _BATCH = 100  # streams in one write
 _MOST_HEADERS = 1000  # blocks that are decoded, of one connection

@@ -20,8 +20,6 @@ from cloudgraft.testing import MemoryGroup, MemoryOptions, MemoryProvider, Serve
 from tests.attacks import frames
 from tests.attacks.http2 import METHOD, Http2, Target, Toll
 
-__all__ = ["BLOCK", "SMALL", "Place", "attacked", "connected", "idle_connections"]
-
 ALLOWED = "cluster-autoscaler-grpc-client"
 BLOCK = frames.header_block(METHOD)
 SMALL = ListenerLimits(connections=16, streams=50, handshake=5.0)

@@ -11,8 +11,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from tests.attacks import frames
 from tests.attacks.http2 import METHOD, Target, Toll, connected_to
 
-__all__ = ["SLOW_ATTACKS", "client_hello"]
-
 _BLOCK = frames.header_block(METHOD)
 _PAUSE = 0.3  # seconds between two bytes
 

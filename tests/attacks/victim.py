@@ -17,8 +17,6 @@ from cloudgraft.certs.authority import Bundle, create_bundle, issue_client
 from cloudgraft.wire.externalgrpc import RPCS
 from tests.attacks.http2 import Target
 
-__all__ = ["Probes", "Setting", "descriptors", "get", "memory", "probe"]
-
 DEADLINE = 5.0  # seconds, as the autoscaler has it
 _REQUEST = RPCS["NodeGroups"].request().SerializeToString()
 STRANGER = "somebody-else"

@@ -17,8 +17,6 @@ from tests.crash.points import Kind, Point, When
 from tests.crash.script import SCRIPT
 from tests.crash.setting import Variant
 
-__all__ = ["VARIANTS", "Campaign", "Result", "sample", "second_crashes"]
-
 VARIANTS = (
     Variant(),
     Variant(idempotency=Idempotency.UNIQUE_NAME, list_lag=0.06),

@@ -27,8 +27,6 @@ from tests.crash.points import Point, Trap
 from tests.crash.setting import Order, desired_state, driver_options
 from tests.crash.trapped import TrappedDatabase, TrappedDriver
 
-__all__ = ["main"]
-
 
 def main(pipe: Connection, order: Order) -> None:
     """Serves until the other side hangs up, is told to stop, or is killed."""

@@ -10,8 +10,6 @@ from cloudgraft.engine.reconcile.sender import Sender
 from cloudgraft.engine.writer import Writer
 from cloudgraft.store.records import Change, Contents, Presence, State
 
-__all__ = ["plant"]
-
 
 def plant(name: str) -> None:
     """Puts the bug of that name into this process; an empty name is no bug."""

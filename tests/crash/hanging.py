@@ -24,8 +24,6 @@ from tests.conditions import until
 from tests.crash.lasting_cloud import LastingCloud
 from tests.crash.setting import Variant, driver_options
 
-__all__ = ["Scene", "as_node", "hang_for", "scene"]
-
 _FAST = timedelta(milliseconds=300)
 _SOON, _NEVER = timedelta(seconds=1), timedelta(minutes=1)  # one of the two is to be found hanging
 

@@ -14,8 +14,6 @@ from cloudgraft.simcloud.options import MachineSettings, SimulatedOptions
 from cloudgraft.simcloud.records import LedgerEntry, Order
 from tests.crash.setting import CLUSTER, Variant
 
-__all__ = ["LastingCloud"]
-
 # Machines that are not ours, however much they look like it.
 _STRANGERS = (
     Order(name="db-1", settings=MachineSettings(shape="large")),

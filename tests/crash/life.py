@@ -19,8 +19,6 @@ from tests.crash.promises import Autoscaler, Promise, View
 from tests.crash.setting import Order, Variant
 from tests.crash.verdict import Judge
 
-__all__ = ["RECOVERY", "Life", "Phase", "Plan", "Stage", "lived"]
-
 RECOVERY = "recovery"  # the phase that a process is in after a crash, until the script goes on
 _PATIENCE = 60.0  # seconds; what has not happened by then never will
 _LOOK_EVERY = 0.01

@@ -9,8 +9,6 @@ import threading
 from collections import Counter
 from dataclasses import dataclass
 
-__all__ = ["Kind", "Point", "Trap", "When"]
-
 
 class Kind(enum.Enum):
     """What the process is doing."""

@@ -11,8 +11,6 @@ from typing import Any, Protocol
 from tests.crash import child
 from tests.crash.setting import Order
 
-__all__ = ["Crashed", "Process", "Subject"]
-
 _PATIENCE = 30.0  # seconds without an answer are a fault, never a wait
 # Forked from a process that has everything imported: a start then takes milliseconds, and the child is as real as any.
 _FORKS = multiprocessing.get_context("forkserver")

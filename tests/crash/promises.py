@@ -9,8 +9,6 @@ from typing import Any
 from cloudgraft.sdk.types import Instance, InstanceState, NodeGroup, NodeRef
 from tests.crash.process import Crashed
 
-__all__ = ["Autoscaler", "Promise", "Seen", "View"]
-
 Ask = Callable[..., Any]
 
 

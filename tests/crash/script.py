@@ -7,8 +7,6 @@ from collections.abc import Callable
 from tests.crash.life import Life, Phase
 from tests.crash.promises import View
 
-__all__ = ["SCRIPT"]
-
 Step = Callable[[Life], None]
 
 

@@ -21,8 +21,6 @@ from tests.crash.setting import CLUSTER, GROUPS, Order
 from tests.crash.verdict import open_to_look
 from tests.serve.servers import Server
 
-__all__ = ["ServedProgram"]
-
 _KILLED = -signal.SIGKILL
 _PATIENCE = timedelta(seconds=20)  # of an autoscaler that does not mind a slow machine
 

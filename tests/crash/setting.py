@@ -13,8 +13,6 @@ from cloudgraft.sdk.driver import Driver, Idempotency
 from cloudgraft.simcloud.options import SimulatedOptions
 from tests.crash.points import Point
 
-__all__ = ["CLUSTER", "GROUPS", "Order", "Variant", "desired_state", "driver_options"]
-
 CLUSTER = "crash"
 
 

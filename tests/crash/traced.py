@@ -20,8 +20,6 @@ from tests.conditions import until
 from tests.crash.lasting_cloud import LastingCloud
 from tests.crash.setting import Variant
 
-__all__ = ["Finding", "has_strace", "trace"]
-
 _CALL = re.compile(r"(?P<thread>\d+) +(?P<name>\w+)\((?P<rest>.*)")
 _RESUMED = re.compile(r"(?P<thread>\d+) +<\.\.\. (?P<name>\w+) resumed>")
 _BYTES = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')

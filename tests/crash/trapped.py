@@ -12,8 +12,6 @@ from cloudgraft.store.databases.database import Mode
 from cloudgraft.store.databases.sqlite import SqliteDatabase
 from tests.crash.points import Kind, Trap, When
 
-__all__ = ["TrappedDatabase", "TrappedDriver"]
-
 
 class TrappedDatabase(SqliteDatabase):
     """A SQLite journal. Below the journal itself, so that no commit is left out: also those that make the schema."""

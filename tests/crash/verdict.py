@@ -22,8 +22,6 @@ from cloudgraft.store.statements import read_contents, read_owner
 from tests.crash.lasting_cloud import LastingCloud
 from tests.crash.setting import Variant
 
-__all__ = ["Judge", "open_to_look"]
-
 _AT_WORK = frozenset({State.BOOTING, State.RUNNING})
 _OPEN = frozenset({State.REQUESTED, State.CREATING, State.BOOTING, State.DELETING})
 

@@ -6,8 +6,6 @@ import re
 
 from tests.docs.terminal import FENCE
 
-__all__ = ["anchors"]
-
 
 def anchors(page: str) -> set[str]:
     """The headings as GitHub writes them in links, and the ids of `<a id="...">`."""

@@ -386,18 +386,3 @@ def _same(driver: Driver) -> Driver:
 def _set(thing: object, values: Mapping[str, Any]) -> None:
     for key, value in values.items():
         setattr(thing, key, value)
-
-
-__all__ = [
-    "CLUSTER",
-    "Fault",
-    "Stage",
-    "Trouble",
-    "digital_ocean",
-    "ec2",
-    "hetzner",
-    "openstack",
-    "proxmox",
-    "redfish",
-    "router",
-]

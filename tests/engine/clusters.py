@@ -116,6 +116,3 @@ class MemoryUserData:
         self.settled.append(name)
         if self.settle_error is not None:
             raise self.settle_error
-
-
-__all__ = ["ALLOCATABLE", "CAPACITY", "MemoryCluster", "MemoryUserData", "a_node"]

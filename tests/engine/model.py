@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from cloudgraft.sdk.types import Instance, InstanceState
 from cloudgraft.simcloud.records import LedgerEntry
 
-__all__ = ["Call", "Group", "Listed", "World", "names_of"]
-
 NODE_MEMORY = 30 * 60.0  # R24
 _PLACEHOLDER = "cloudgraft://sim/"
 

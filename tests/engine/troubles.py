@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-__all__ = ["TROUBLES"]
-
 CHANCES = st.sampled_from([0.3, 0.7, 1.0])
 CALL_FAULTS = st.sampled_from(["lost", "dropped", "late", "errors", "errorsAfter", "unavailable", "rateLimits"])
 TROUBLES = st.one_of(

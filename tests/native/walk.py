@@ -23,8 +23,6 @@ from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 from tests.conditions import until
 from tests.engine.engine_rig import Rig, group
 
-__all__ = ["Difference", "Walk", "walk"]
-
 GROUPS = ("a", "b", "c")
 Answer = tuple[str, bytes]  # the status, and the message or nothing
 

@@ -24,8 +24,6 @@ from typing import Any
 from tests.replicas.group_model import EMPTY, GroupState
 from tests.replicas.history import Failover, History, Kind, Operation
 
-__all__ = ["UndecidedError", "Violation", "check"]
-
 _MOST = 3_000_000  # steps of the search in all; more is given up, and told
 
 

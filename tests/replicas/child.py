@@ -13,8 +13,6 @@ from cloudgraft.store import sql
 from cloudgraft.store.lease import election as lease
 from tests.serve import child
 
-__all__ = ["FAULTS", "run"]
-
 
 def _forget_own_clock() -> None:
     """A leader goes on answering until the database tells it that it no longer leads."""

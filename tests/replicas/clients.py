@@ -21,8 +21,6 @@ from tests.conditions import until
 from tests.replicas.cluster import GROUPS, Cluster, Replica
 from tests.replicas.history import History, Kind, Operation
 
-__all__ = ["Client", "Notes", "calling"]
-
 T = TypeVar("T")
 
 _PATIENCE = timedelta(seconds=5)

@@ -23,8 +23,6 @@ from tests.serve.served_clouds import Cloud
 from tests.serve.servers import Server
 from tests.serve.settings import configuration, postgresql, simulated, small
 
-__all__ = ["GROUPS", "Cluster", "Replica"]
-
 GROUPS = ("one", "two")
 _DATABASE = "replicas"
 _SETTLE = 120.0  # seconds; longer is a fault

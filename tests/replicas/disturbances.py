@@ -11,8 +11,6 @@ from tests.conditions import until
 from tests.replicas.clients import Notes
 from tests.replicas.cluster import GROUPS, Cluster, Replica
 
-__all__ = ["FAULTS", "Disturbances"]
-
 _CALLS = 40  # of a replica that was overtaken: among them are reads of every kind
 _LONG = 120.0  # seconds; more is a fault
 

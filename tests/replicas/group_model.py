@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 
 from tests.replicas.history import Kind, Operation
 
-__all__ = ["EMPTY", "GroupState"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupState:

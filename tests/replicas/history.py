@@ -6,8 +6,6 @@ import enum
 import math
 from dataclasses import dataclass, field
 
-__all__ = ["Failover", "History", "Kind", "Operation"]
-
 
 class Kind(enum.Enum):
     """What a client can ask that depends on a group's state, or changes it."""

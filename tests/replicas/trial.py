@@ -18,8 +18,6 @@ from tests.replicas.cluster import Cluster
 from tests.replicas.disturbances import FAULTS, Disturbances
 from tests.replicas.history import History
 
-__all__ = ["Result", "Trial"]
-
 _WEIGHTS = {"failover": 0.4}  # each is followed by a copy of the whole database
 
 

@@ -7,8 +7,6 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-__all__ = ["Wire"]
-
 _SOCKET = ".s.PGSQL.5432"  # the name that PostgreSQL's clients look for in a directory
 
 

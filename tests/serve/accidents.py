@@ -9,8 +9,6 @@ from pathlib import Path
 
 from tests.serve.servers import Server
 
-__all__ = ["full_disk", "lose_journal"]
-
 
 def lose_journal(directory: Path, *, with_identity: bool = False) -> None:
     """The journal of a server that is stopped is gone, perhaps with the file beside it."""

@@ -21,8 +21,6 @@ from typing import Any, Self
 
 from tests.serve import child
 
-__all__ = ["Command", "LogLine"]
-
 LogLine = dict[str, Any]
 
 _FORKS = multiprocessing.get_context("forkserver")

@@ -10,8 +10,6 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-__all__ = ["Relay"]
-
 
 class Relay:
     """Passes everything on, in threads of its own, and remembers the first line of every request."""

@@ -11,8 +11,6 @@ from cloudgraft.client import RemoteProvider
 from cloudgraft.sdk import DeadlineError, InstanceState, NodeRef, UnavailableError
 from tests.serve.servers import Server, connected
 
-__all__ = ["Load", "Route"]
-
 
 class Route:
     """The replica that is ready; after any failure it is looked for anew."""

@@ -9,8 +9,6 @@ from typing import Any
 from tests.serve.processes import Command
 from tests.simcloud.sim_process import call
 
-__all__ = ["Cloud"]
-
 
 class Cloud(Command):
     """A cloud on a port of its own. Machines boot and go at once, unless chaos says otherwise."""

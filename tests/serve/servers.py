@@ -22,8 +22,6 @@ from cloudgraft.sdk import InstanceState, NodeRef
 from tests.conditions import until
 from tests.serve.processes import Command
 
-__all__ = ["Server", "connected", "running", "targets"]
-
 
 class Server(Command):
     """A server with ports of its own; ``text`` is its configuration, if the file is not there already."""

@@ -6,8 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qsl, urlsplit
 
-__all__ = ["FAST", "configuration", "postgresql", "simulated", "small"]
-
 Section = Mapping[str, object]
 
 FAST: Section = {"observeEvery": "200ms", "backoff": {"initial": "50ms", "max": "500ms"}}

@@ -16,8 +16,6 @@ from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 from tests.simulation.kubernetes import SimKubernetes, SimNode
 from tests.simulation.loop import VirtualLoop
 
-__all__ = ["Autoscaler", "AutoscalerWitness"]
-
 _PROVISION = 15 * 60.0  # --max-node-provision-time
 _UNREADY = 20 * 60.0  # --scale-down-unready-time
 _BACKOFF = 5 * 60.0

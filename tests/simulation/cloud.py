@@ -24,8 +24,6 @@ from cloudgraft.sdk.errors import (
 from tests.simulation.determinism import EPOCH
 from tests.simulation.loop import CURRENT, Host, VirtualLoop
 
-__all__ = ["CloudTraits", "Fault", "SimCloud", "SimDriver", "SimMachine", "Witness"]
-
 _SNAPSHOTS: Final = 40
 
 

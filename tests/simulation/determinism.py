@@ -19,8 +19,6 @@ from unittest import mock
 from cloudgraft.sdk.errors import UnavailableError
 from tests.simulation.loop import CURRENT, VirtualLoop
 
-__all__ = ["EPOCH", "InlinePool", "controlled", "insist_on_hash_seed"]
-
 T = TypeVar("T")
 EPOCH = 1_800_000_000.0
 

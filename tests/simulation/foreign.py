@@ -17,8 +17,6 @@ from tests.simulation.determinism import EPOCH
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-__all__ = ["write_journal"]
-
 _BETA = Identity("beta", "betabetabe")
 
 

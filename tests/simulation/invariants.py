@@ -21,8 +21,6 @@ from tests.simulation.server import SimServer
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-__all__ = ["INVARIANTS", "Judge", "Violation"]
-
 INVARIANTS: Final[Mapping[str, str]] = {
     "foreign-deleted": "a machine that is not ours is never deleted (law 4)",
     "unproven-deleted": "a machine without our marks is not deleted (law 4)",

@@ -13,8 +13,6 @@ from tests.simulation import foreign
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-__all__ = ["OPERATOR", "Journals"]
-
 OPERATOR: Final = 300.0  # seconds until a person looks at a server that does not start
 _BACKUP_EVERY: Final = 3000.0
 

@@ -13,8 +13,6 @@ from tests.simulation.cloud import SimCloud, SimMachine
 from tests.simulation.determinism import EPOCH
 from tests.simulation.loop import Host, VirtualLoop
 
-__all__ = ["ClusterView", "SimKubernetes", "SimNode"]
-
 _UNREADY_AFTER = 40.0  # seconds that a kubelet may be silent
 _WAYS = (Way.NAME,)
 

@@ -17,8 +17,6 @@ from collections.abc import Callable, Coroutine, Generator
 from contextvars import ContextVar
 from typing import Any, Final, TypeVar
 
-__all__ = ["CURRENT", "Host", "StandstillError", "VirtualLoop"]
-
 T = TypeVar("T")
 _RESOLUTION: Final = 0.001  # seconds: a real loop's wait is rounded up to a millisecond
 _BOOTED: Final = 1000.0  # seconds before a run begins, its machines were started

@@ -15,8 +15,6 @@ from tests.simulation.loop import Host
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-__all__ = ["Operators"]
-
 
 class Operators:
     """Those who look after the servers of a run."""

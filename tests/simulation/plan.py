@@ -15,8 +15,6 @@ from tests.simulation.setting import Setting
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-__all__ = ["KINDS", "Plan", "Step", "draw_plan", "kind", "parse_plan", "show_plan"]
-
 HOUR: Final = 3600.0
 
 

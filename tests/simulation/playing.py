@@ -21,8 +21,6 @@ from tests.simulation.postgres import shared
 from tests.simulation.setting import Setting
 from tests.simulation.world import World
 
-__all__ = ["Result", "run"]
-
 
 @dataclass(frozen=True, slots=True)
 class Result:

@@ -16,8 +16,6 @@ from cloudgraft.store.journal import JournalUnavailableError
 from tests.simulation.determinism import EPOCH
 from tests.simulation.loop import VirtualLoop
 
-__all__ = ["SharedDatabase", "SimPostgres", "shared"]
-
 
 class SimPostgres:
     """The server. A restart and a failover each make it another run of a server."""

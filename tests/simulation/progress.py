@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable
 from typing import Final, TextIO
 
-__all__ = ["Progress"]
-
 _CLEAR: Final = "\r\x1b[K"
 
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from tests.simulation.invariants import Judge
     from tests.simulation.world import World
 
-__all__ = ["Restraint"]
-
 _HOUR: Final = 3600.0
 _PACE: Final = 0.9  # the engine's clock runs a tenth too fast while it catches up
 _WRITTEN: Final = 120.0  # seconds that a change may be on its way to a journal that stalls

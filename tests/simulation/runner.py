@@ -21,8 +21,6 @@ from tests.simulation.progress import Progress
 from tests.simulation.setting import draw_setting
 from tests.simulation.shrink import shrunk
 
-__all__ = ["Options", "main", "play"]
-
 REGISTERED = (faults_cloud, faults_server)  # importing them fills the table of kinds
 
 

@@ -30,8 +30,6 @@ from tests.simulation.kubernetes import ClusterView, SimKubernetes
 from tests.simulation.loop import Host, VirtualLoop
 from tests.simulation.postgres import SimPostgres
 
-__all__ = ["Disk", "ServerWitness", "SimServer"]
-
 
 class ServerWitness(Protocol):
     """Who is told of what a server does."""

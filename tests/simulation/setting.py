@@ -15,8 +15,6 @@ from cloudgraft.sdk.driver import Idempotency, Ownership
 from cloudgraft.sdk.quantity import Quantity
 from tests.simulation.cloud import CloudTraits
 
-__all__ = ["Setting", "draw_setting"]
-
 _TEMPLATE = TemplateDeclaration(capacity={"cpu": Quantity("4"), "memory": Quantity("8Gi")})
 
 

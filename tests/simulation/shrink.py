@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from tests.simulation.plan import Plan, Step
 
-__all__ = ["shrunk"]
-
 
 def shrunk(plan: Plan, fails: Callable[[Plan], bool]) -> list[Step]:
     """The smallest plan found that still fails: first steps are dropped, many at a time, then made shorter."""

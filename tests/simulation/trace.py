@@ -7,8 +7,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Trace"]
-
 _KEPT: Final = 400
 
 

@@ -32,8 +32,6 @@ from tests.simulation.server import Disk, SimServer
 from tests.simulation.setting import Setting
 from tests.simulation.trace import Trace
 
-__all__ = ["World"]
-
 CLUSTER = "sim"
 
 

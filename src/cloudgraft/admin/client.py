@@ -29,8 +29,6 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
 )
 
-__all__ = ["AdminClient", "ClientTls"]
-
 # gRPC's messages when it never got a connection. With any other message, the request may have arrived.
 _NEVER_SENT: Final = re.compile(r"failed to connect|DNS resolution failed|name resolution failure", re.IGNORECASE)
 

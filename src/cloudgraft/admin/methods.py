@@ -22,8 +22,6 @@ from cloudgraft.engine.reporting.report_json import as_json_in_slices, as_json_l
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.store.records import Scope
 
-__all__ = ["Method", "dock_methods", "engine_methods"]
-
 Method = Callable[[Mapping[str, object]], Awaitable[dict[str, object]]]
 
 _LONGEST: Final = 1000  # characters of a reason

@@ -24,8 +24,6 @@ from cloudgraft.server.clients import client_names
 from cloudgraft.server.listener import Access, Listener, ListenerLimits, abort, has_port
 from cloudgraft.store.journal import JournalUnavailableError
 
-__all__ = ["AdminServer", "Method"]
-
 log = logging.getLogger("cloudgraft.admin")
 
 Method = Callable[[Mapping[str, object]], Awaitable[Mapping[str, object]]]

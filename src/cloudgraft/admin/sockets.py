@@ -13,8 +13,6 @@ from urllib.parse import quote
 
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
 
-__all__ = ["check_path", "grpc_address", "make_way"]
-
 LONGEST_PATH: Final = 107 if sys.platform == "linux" else 103  # bytes; the kernel keeps it in an array
 _CONNECT_SECONDS: Final = 2.0
 

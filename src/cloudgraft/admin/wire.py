@@ -10,8 +10,6 @@ from typing import Final
 
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["LONGEST_ANSWER", "LONGEST_REQUEST", "SERVICE", "decode", "encode_in_slices", "path_of"]
-
 SERVICE: Final = "cloudgraft.admin.v1.Admin"
 LONGEST_REQUEST: Final = 4 * 1024 * 1024
 LONGEST_ANSWER: Final = 64 * 1024 * 1024

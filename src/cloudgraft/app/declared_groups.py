@@ -13,8 +13,6 @@ from cloudgraft.config import Config, ConfigError, with_groups
 from cloudgraft.engine.groups.desired import DesiredState, Joining
 from cloudgraft.store.records import DeclaredGroup
 
-__all__ = ["FileComposer"]
-
 log = logging.getLogger("cloudgraft.cli")
 
 

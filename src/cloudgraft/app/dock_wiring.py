@@ -31,9 +31,6 @@ from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
 if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient  # needs an extra
 
-__all__ = ["DockLink", "Looks"]
-
-
 log = logging.getLogger("cloudgraft.dock")
 
 _LOOK_EVERY: Final = 1.0  # seconds between two checks whether this process leads

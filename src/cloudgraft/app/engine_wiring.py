@@ -38,8 +38,6 @@ from cloudgraft.sdk.blocking import BlockingDriver, as_driver
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import CloudgraftError
 
-__all__ = ["desired_state", "plugin_spec"]
-
 _LOOKS: Final = 4  # threads for read-only calls: calls that change something may hang, and a list must still work
 
 

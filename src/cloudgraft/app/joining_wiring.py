@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from cloudgraft.joining.user_data import UserDataMaker
     from cloudgraft.kube.client import KubeClient
 
-__all__ = ["ClusterLink"]
-
 
 class ClusterLink:
     """The connection to the cluster of one configuration. It lives as long as the process."""

@@ -13,8 +13,6 @@ from cloudgraft.store.databases.sqlite import SqliteDatabase
 from cloudgraft.store.lease.election import Lease
 from cloudgraft.store.sql import SqlJournal
 
-__all__ = ["database_at", "database_from", "journal_from", "postgres_address"]
-
 
 def journal_from(config: Config) -> tuple[SqlJournal, Lease | None]:
     """The journal of a configuration, and the lease with which its replicas elect a leader; neither is open yet.

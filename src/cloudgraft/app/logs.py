@@ -14,9 +14,6 @@ import structlog
 from cloudgraft.sdk.ratelimit import LogLimit
 from cloudgraft.sdk.secrecy import redacted
 
-__all__ = ["LONGEST_VALUE", "LogFlood", "cut_values"]
-
-
 # -- log limits --------------------------------------------------------------------------------------------------------
 # Limits the log lines of drivers and libraries: a flood must not fill the disk or bury other lines.
 #

@@ -12,8 +12,6 @@ import resource
 import sys
 from typing import Final
 
-__all__ = ["forbid_memory_dumps"]
-
 _PR_SET_DUMPABLE: Final = 4
 
 

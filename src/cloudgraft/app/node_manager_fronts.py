@@ -10,8 +10,6 @@ from cloudgraft.sdk.errors import UnsupportedError
 if TYPE_CHECKING:
     from cloudgraft.nodemanager.front.provider import NodeManagerProvider  # needs an extra
 
-__all__ = ["make_front"]
-
 
 def make_front(name: str, entry: Entry) -> NodeManagerProvider:
     """The provider of an entry with `type: node-manager`; opens no connection yet."""

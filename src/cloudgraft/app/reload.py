@@ -22,9 +22,6 @@ from cloudgraft.engine.groups.desired import DesiredState, Joining
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.store.records import Change
 
-__all__ = ["Reloader", "Signature", "signature", "watching"]
-
-
 # -- watched file ------------------------------------------------------------------------------------------------------
 # Reloads a configuration file on SIGHUP, and when the file changes.
 

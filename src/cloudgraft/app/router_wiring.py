@@ -19,8 +19,6 @@ from cloudgraft.engine.groups.desired import CloudDeclaration
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import CloudgraftError
 
-__all__ = ["Routing", "given_to_nodes", "is_router"]
-
 _OF_NODES = frozenset({"labels", "taints"})
 _GUARDS = {
     "max_machines": "maxMachines",

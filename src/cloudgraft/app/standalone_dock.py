@@ -15,8 +15,6 @@ from cloudgraft.app.wiring import admin_place
 from cloudgraft.config import Config
 from cloudgraft.sdk.errors import CloudgraftError
 
-__all__ = ["DockAlone"]
-
 log = logging.getLogger("cloudgraft.dock")
 
 

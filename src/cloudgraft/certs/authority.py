@@ -15,17 +15,6 @@ from cloudgraft.certs.pem import load_certificate, load_key
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
 from cloudgraft.sdk.files import exists, is_directory
 
-__all__ = [
-    "DEFAULT_CLIENT",
-    "DEFAULT_HOSTS",
-    "Bundle",
-    "Renewal",
-    "What",
-    "create_bundle",
-    "issue_client",
-    "renew",
-]
-
 DEFAULT_CLIENT = "cluster-autoscaler-grpc-client"  # its name in the autoscaler's own example manifests
 DEFAULT_HOSTS = ("localhost", "127.0.0.1", "::1")
 What = Literal["server", "client", "all"]

@@ -20,8 +20,6 @@ from pathlib import Path
 
 from cloudgraft.sdk.errors import AlreadyExistsError, ConflictError, PreconditionError
 
-__all__ = ["NewFile", "create_files", "locked", "replace_files"]
-
 _SUFFIX = ".cloudgraft-new"  # an interrupted run may leave such files; the next one removes them
 
 

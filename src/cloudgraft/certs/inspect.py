@@ -28,8 +28,6 @@ from cloudgraft.certs.pem import load_certificate, load_certificates, load_key
 from cloudgraft.sdk.errors import CloudgraftError, NotFoundError
 from cloudgraft.sdk.files import exists, is_directory
 
-__all__ = ["CertificateInfo", "Finding", "Purpose", "Report", "Severity", "inspect_pair", "inspect_path"]
-
 SOON = timedelta(days=30)  # the warning comes this long before a certificate ends
 Purpose = Literal["ca", "server", "client", "any"]
 _EXPECTED: dict[str, Purpose] = {"ca.crt": "ca", "server.crt": "server", "client.crt": "client"}

@@ -23,8 +23,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cloudgraft.certs.names import Host
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["CLOCK_SKEW", "Pair", "Validity", "client_pair", "new_authority", "reissue", "sans", "server_pair"]
-
 CLOCK_SKEW = timedelta(minutes=5)  # how far behind another machine's clock may be and still accept a new certificate
 _MAX_DAYS = 36_500
 

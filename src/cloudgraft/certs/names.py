@@ -17,19 +17,6 @@ from cryptography.x509.oid import NameOID
 
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = [
-    "Host",
-    "go_accepts",
-    "join_host_port",
-    "names_in_der",
-    "names_in_pem",
-    "parse_client_name",
-    "parse_host",
-    "parse_hosts",
-    "server_name",
-]
-
-
 Host = str | IPv4Address | IPv6Address
 
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")

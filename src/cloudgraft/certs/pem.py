@@ -13,17 +13,6 @@ from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPri
 
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
 
-__all__ = [
-    "Stamp",
-    "TlsMaterial",
-    "load_authority",
-    "load_certificate",
-    "load_certificates",
-    "load_key",
-    "load_tls",
-    "stamp",
-]
-
 Stamp = tuple[tuple[int, int, int], ...]
 
 

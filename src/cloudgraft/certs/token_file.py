@@ -11,8 +11,6 @@ from typing import Final
 from cloudgraft.certs.pem import Stamp, stamp
 from cloudgraft.sdk.secrecy import SHORTEST_TOKEN, hide, unhide
 
-__all__ = ["TokenFile", "bearer_of", "token_hash"]
-
 _LOG = logging.getLogger("cloudgraft.tokens")
 _MOST_BYTES: Final = 1 << 16
 

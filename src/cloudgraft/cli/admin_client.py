@@ -19,8 +19,6 @@ from cloudgraft.config import ConfigError, parse
 from cloudgraft.sdk.duration import parse_duration
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 
-__all__ = ["Admin", "options"]
-
 _DEFAULT: Final = Path("cloudgraft.yaml")
 _ANY: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}  # noqa: S104 - addresses to listen on
 

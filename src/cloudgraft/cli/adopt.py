@@ -8,8 +8,6 @@ from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.views.admin import output_option, print_result
 
-__all__ = ["command"]
-
 _EXAMPLES = """\b
 Examples:
   cloudgraft adopt small --all-matching worker-

@@ -27,8 +27,6 @@ from cloudgraft.sdk.duration import parse_duration
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, StatusCode
 from cloudgraft.wire.rpc import Rpc
 
-__all__ = ["command"]
-
 _EXAMPLES: Final = """\b
 Examples:
   cloudgraft call --list

@@ -22,8 +22,6 @@ from cloudgraft.wire.kubernetes import encode_pod
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 from cloudgraft.wire.rpc import Rpc
 
-__all__ = ["CATALOGUE", "Entry", "build_request", "find_rpc"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:

@@ -24,8 +24,6 @@ from cloudgraft.certs.inspect import CertificateInfo, Finding, Report, inspect_p
 from cloudgraft.certs.names import join_host_port, parse_client_name
 from cloudgraft.certs.pem import load_certificate
 
-__all__ = ["command"]
-
 _PORT = 8086
 _directory = click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
 _days = click.option("--days", default=365, show_default=True, help="How long server and client certificates hold.")

@@ -27,8 +27,6 @@ from cloudgraft.conformance.rules import RULES
 from cloudgraft.conformance.run import Session, selected
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError
 
-__all__ = ["command"]
-
 _EXAMPLES: Final = """\b
 Examples:
   cloudgraft conformance --address 127.0.0.1:8086

@@ -26,8 +26,6 @@ from cloudgraft.store.maintenance.transfer import export_lines, import_lines
 from cloudgraft.store.migrate import Schema
 from cloudgraft.store.schema import HEAD
 
-__all__ = ["command"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 _STDOUT: Final = "-"
 

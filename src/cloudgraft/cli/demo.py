@@ -19,8 +19,6 @@ from cloudgraft.demo.events import Pace, Presenter, Summary
 from cloudgraft.demo.view import LivePresenter, PlainPresenter, has_room, print_summary
 from cloudgraft.sdk.errors import PreconditionError
 
-__all__ = ["command"]
-
 T = TypeVar("T")
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: the terminal is closed

@@ -9,8 +9,6 @@ import click
 
 from cloudgraft.sdk.errors import PreconditionError
 
-__all__ = ["command"]
-
 # subcommand -> module and name in it, in the order of the help
 _PARTS = {
     "serve": ("discovery_serve", "serve"),

@@ -29,8 +29,6 @@ from cloudgraft.web.client import ClientTls
 if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient  # needs an extra
 
-__all__ = ["agent", "connected", "settings_of"]
-
 _LOG = logging.getLogger("cloudgraft.agent")
 _LONGEST_PAUSE: Final = 30.0
 

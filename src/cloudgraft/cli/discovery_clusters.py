@@ -22,8 +22,6 @@ from cloudgraft.discovery.api.schemas import ClusterBody, ClusterView, PricesVie
 from cloudgraft.discovery.client import DiscoveryClient
 from cloudgraft.discovery.model import Cluster, ClusterSpec, ClusterState, PriceList, Resources
 
-__all__ = ["clusters", "credentials", "delete", "prices", "put"]
-
 _HEADINGS = ("CLUSTER", "STATE", "FREE", "RESERVED", "NODES", "HEARTBEAT", "LABELS")
 _MOST = 1 << 20
 

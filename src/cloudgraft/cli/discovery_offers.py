@@ -13,8 +13,6 @@ from cloudgraft.discovery.api.schemas_market import OfferView
 from cloudgraft.discovery.model import Need, Offer, Strategy
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
 
-__all__ = ["offers"]
-
 
 @click.command(
     "offers",

@@ -17,8 +17,6 @@ from cloudgraft.discovery.client import DiscoveryClient
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.web.client import ClientTls
 
-__all__ = ["Remote", "options"]
-
 T = TypeVar("T")
 _file: Final = click.Path(path_type=Path, dir_okay=False)
 _FILE: Final = Path("discovery.yaml")

@@ -31,8 +31,6 @@ from cloudgraft.web.audit import AuditLog
 from cloudgraft.web.identity import ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener, WebTls
 
-__all__ = ["DiscoveryServer", "rotate_keys", "serve"]
-
 _LOG = logging.getLogger("cloudgraft.discovery")
 _FIXED: Final = (
     "listen",

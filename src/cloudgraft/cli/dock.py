@@ -28,8 +28,6 @@ from cloudgraft.server.ops import OpsServer
 from cloudgraft.server.serve import settle
 from cloudgraft.server.signals import StopSignals
 
-__all__ = ["command"]
-
 _HEADINGS = ("KIND", "API VERSION", "DRIVER", "PROTOCOL", "WHO", "FOR", "STATE", "IN FLIGHT", "DONE", "LAST ERROR")
 
 

@@ -21,8 +21,6 @@ from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import CloudgraftError
 
-__all__ = ["command"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectTls:

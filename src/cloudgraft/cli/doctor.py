@@ -25,8 +25,6 @@ from cloudgraft.doctor.gather import Sources, gather
 from cloudgraft.doctor.picture import Picture
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["command"]
-
 _DEFAULT: Final = Path("cloudgraft.yaml")
 _STYLES: Final = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 _EXAMPLES = """\b

@@ -11,8 +11,6 @@ from rich.table import Column, Table
 from cloudgraft.cli.views.admin import output_option
 from cloudgraft.plugins.registry import Listing, list_all
 
-__all__ = ["command"]
-
 
 @click.command("drivers", epilog="\b\nExample:\n  cloudgraft drivers\n  cloudgraft drivers -o json")
 @output_option

@@ -12,8 +12,6 @@ from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.views.admin import ago, console, output_option, print_json, table
 from cloudgraft.cli.views.call import clean
 
-__all__ = ["command"]
-
 
 @click.command(
     "explain",

@@ -14,8 +14,6 @@ from cloudgraft.drivers.http.receiver import write_receiver
 from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, UnavailableError
 from cloudgraft.sdk.files import exists, is_directory
 
-__all__ = ["command"]
-
 # The target of each template; {package} and {module} are filled in. The suffix keeps tools from reading them as code.
 _COMMON = {
     "common/pyproject.toml.tmpl": "pyproject.toml",

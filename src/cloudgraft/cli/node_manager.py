@@ -30,8 +30,6 @@ from cloudgraft.web.audit import AuditLog
 from cloudgraft.web.identity import ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener, WebTls
 
-__all__ = ["NodeManagerServer", "command"]
-
 log = logging.getLogger("cloudgraft.manager")
 
 

@@ -8,8 +8,6 @@ from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.views.admin import console, output_option, print_json, print_result, table
 
-__all__ = ["command"]
-
 _yes = click.option("--yes", is_flag=True, help="Do it. Otherwise it is only shown what would be done.")
 _cloud = click.option("--cloud", default="", metavar="CLOUD", help="Where several clouds use the same ids.")
 

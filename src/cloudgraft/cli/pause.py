@@ -9,8 +9,6 @@ from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.views.admin import output_option, print_json
 from cloudgraft.cli.views.call import clean
 
-__all__ = ["command", "subject"]
-
 
 def subject(group: str | None, cloud: str) -> dict[str, object]:
     """The request that names a group or a cloud; a usage error for none or two."""

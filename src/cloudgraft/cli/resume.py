@@ -10,8 +10,6 @@ from cloudgraft.cli.pause import subject
 from cloudgraft.cli.views.admin import output_option, print_json
 from cloudgraft.cli.views.call import clean
 
-__all__ = ["command"]
-
 
 @click.command("resume", epilog="\b\nExamples:\n  cloudgraft resume small\n  cloudgraft resume --cloud lab")
 @click.argument("group", required=False)

@@ -24,8 +24,6 @@ from cloudgraft.simcloud.cloud import SimulatedCloud
 from cloudgraft.simcloud.http.server import HttpServer
 from cloudgraft.simcloud.options import SimulatedOptions
 
-__all__ = ["command"]
-
 log = logging.getLogger("cloudgraft.simcloud")
 
 _FOR_THE_DRIVER = ("url", "timeout", "pageSize", "client", "stateFile")

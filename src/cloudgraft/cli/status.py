@@ -18,8 +18,6 @@ from cloudgraft.cli.views.admin import console, output_option, print_json, text
 from cloudgraft.cli.views.status import view
 from cloudgraft.sdk.errors import CloudgraftError
 
-__all__ = ["command", "watch", "watch_server"]
-
 _EXAMPLES = """\b
 Examples:
   cloudgraft status

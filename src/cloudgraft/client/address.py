@@ -13,8 +13,6 @@ from urllib.parse import quote
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.hosts import is_loopback_host
 
-__all__ = ["Address", "split_host_port"]
-
 _FORMS = "write it as host:port, for example 'provider.kube-system.svc:8086' or '[::1]:8086'"
 
 

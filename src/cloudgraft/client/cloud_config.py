@@ -26,8 +26,6 @@ from cloudgraft.client.address import Address
 from cloudgraft.sdk.duration import format_duration, parse_duration
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["DEFAULT_TIMEOUT", "CloudConfig"]
-
 DEFAULT_TIMEOUT: Final = timedelta(seconds=5)
 _PORTS: Final = {"https": 443, "http": 80}
 _KEYS: Final = ("address", "key", "cert", "cacert", "grpc_timeout")

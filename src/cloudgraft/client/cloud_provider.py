@@ -31,9 +31,6 @@ from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import NodeRef, NodeTemplate, Pod, Taint
 
-__all__ = ["CloudProvider", "PricingModel", "ResourceLimiter"]
-
-
 # -- Limits of the whole cluster ---------------------------------------------------------------------------------------
 # They come from the autoscaler's flags and never from a server.
 

@@ -25,9 +25,6 @@ from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError,
 from cloudgraft.wire.externalgrpc import RPCS
 from cloudgraft.wire.rpc import Rpc
 
-__all__ = ["MAX_ANSWER_BYTES", "Connection", "channel_credentials", "credentials_stamp"]
-
-
 # -- mTLS files --------------------------------------------------------------------------------------------------------
 # Read and checked before anything is dialled.
 # gRPC's own library accepts any bytes and fails later, in a handshake, with a message that names no file. The

@@ -22,14 +22,6 @@ from cloudgraft.sdk.errors import (
     error_from_status,
 )
 
-__all__ = [
-    "ERROR_KEY",
-    "RETRY_AFTER_KEY",
-    "NotImplementedByProtocolError",
-    "error_from_rpc",
-    "status_of",
-]
-
 ERROR_KEY: Final = "cloudgraft-error"
 RETRY_AFTER_KEY: Final = "cloudgraft-retry-after"
 _TOO_LARGE: Final = "received message larger than max"

@@ -7,8 +7,6 @@ from typing import Final
 
 from cloudgraft.sdk.types import NodeRef, NodeTemplate
 
-__all__ = ["GpuConfig", "node_gpu_config"]
-
 # The resources that the autoscaler treats as GPUs, in the order in which it checks them.
 _GPU_RESOURCES: Final = (
     "nvidia.com/gpu",

@@ -13,8 +13,6 @@ from cloudgraft.client.remote import RemoteProvider
 from cloudgraft.sdk import types
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, InstanceState, NodeRef, NodeTemplate
 
-__all__ = ["NodeGroup"]
-
 _log = logging.getLogger("cloudgraft.client")
 
 

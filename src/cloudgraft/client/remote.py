@@ -17,8 +17,6 @@ from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRe
 from cloudgraft.wire import externalgrpc as wire
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 
-__all__ = ["RemoteProvider"]
-
 _SLICE = 250  # instances converted before other tasks run
 _Request = TypeVar("_Request", bound=Message)
 

@@ -27,9 +27,6 @@ from cloudgraft.sdk.errors import DeadlineError, PreconditionError
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeRef, NodeTemplate, Pod, Taint
 
-__all__ = ["LoopThread", "SyncCloudProvider", "SyncNodeGroup", "SyncPricingModel"]
-
-
 # -- Event loop in a thread --------------------------------------------------------------------------------------------
 
 

@@ -17,8 +17,6 @@ from cloudgraft.config.sections.dock import dock_checks
 from cloudgraft.config.sections.groups import LONGEST_ID, fan_out
 from cloudgraft.config.sections.node_manager import node_manager_checks
 
-__all__ = ["cross_checks", "missing_prices"]
-
 
 def cross_checks(document: Document) -> Iterator[Problem]:
     """All problems between parts of the file."""

@@ -15,8 +15,6 @@ import yaml
 
 from cloudgraft.config.problems import ConfigError, KeyPath, Problem, dotted, printable
 
-__all__ = ["Document", "Entry", "read_yaml"]
-
 MAX_DEPTH = 50
 MAX_VALUES = 50_000
 _TAG = "tag:yaml.org,2002:"

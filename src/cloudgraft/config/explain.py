@@ -20,9 +20,6 @@ from cloudgraft.sdk.flaws import FlawedError
 from cloudgraft.sdk.nearest import nearest
 from cloudgraft.sdk.secrecy import may_name_a_secret
 
-__all__ = ["Key", "branches", "did_you_mean", "explain", "follow", "item_type", "keys_of", "unknown_key", "unwrap"]
-
-
 # -- keys and types of sections ----------------------------------------------------------------------------------------
 
 

@@ -21,26 +21,6 @@ from cloudgraft.sdk.files import stat_of
 from cloudgraft.sdk.hosts import is_loopback_host
 from cloudgraft.sdk.nearest import nearest
 
-__all__ = [
-    "Directory",
-    "Duration",
-    "Kind",
-    "ListenAddress",
-    "LoadContext",
-    "MoneyPerDay",
-    "Name",
-    "NewFile",
-    "PositiveDuration",
-    "Price",
-    "ReadableFile",
-    "RemoteAddress",
-    "Share",
-    "Text",
-    "installed",
-    "is_loopback",
-    "refuse",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadContext:

@@ -14,18 +14,6 @@ from cloudgraft.config.section import Section
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
 from cloudgraft.sdk.types import Taint
 
-__all__ = [
-    "ZONE_LABEL",
-    "Amounts",
-    "Annotations",
-    "LabelKey",
-    "LabelValue",
-    "Labels",
-    "TaintEntry",
-    "Taints",
-    "Threshold",
-]
-
 ZONE_LABEL = "topology.kubernetes.io/zone"
 
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")

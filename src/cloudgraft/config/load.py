@@ -17,8 +17,6 @@ from cloudgraft.config.model import Config
 from cloudgraft.config.problems import ConfigError, Problem
 from cloudgraft.config.section import hide_secrets
 
-__all__ = ["installed_driver_types", "installed_provider_types", "load", "parse", "with_groups"]
-
 MAX_BYTES = 1 << 20
 _SMALLEST = "the least is, in two lines: cluster: prod / providers: [{type: memory}]"
 

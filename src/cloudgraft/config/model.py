@@ -39,8 +39,6 @@ from cloudgraft.config.sections.providers import ProviderConfig
 from cloudgraft.config.sections.server import Admin, Log, Server
 from cloudgraft.config.sections.store import Store
 
-__all__ = ["Config", "Where"]
-
 
 def _cluster_id(value: str) -> str:
     if not re.fullmatch("[a-z2-7]{10}", value):

@@ -24,8 +24,6 @@ from cloudgraft.sdk.duration import parse_duration
 from cloudgraft.sdk.errors import CloudgraftError, InternalError
 from cloudgraft.sdk.flaws import Flaw, FlawedError
 
-__all__ = ["checked_section", "machine_settings", "parse_options", "refusals"]
-
 T = TypeVar("T")
 
 

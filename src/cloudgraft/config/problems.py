@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["ConfigError", "KeyPath", "Problem", "dotted", "printable"]
-
 KeyPath = tuple[str | int, ...]
 
 

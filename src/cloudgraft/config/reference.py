@@ -54,8 +54,6 @@ from cloudgraft.config.sections.store import Store
 from cloudgraft.config.sections.web_server import WebServerTls
 from cloudgraft.sdk.duration import format_duration
 
-__all__ = ["EXAMPLE", "markdown"]
-
 _INTRO = """\
 # Configuration file
 

@@ -7,8 +7,6 @@ from pydantic.alias_generators import to_camel
 
 from cloudgraft.sdk.secrecy import hide, secret_values
 
-__all__ = ["Section", "hide_secrets"]
-
 
 class Section(BaseModel):
     """A mapping with known keys, in camelCase; frozen, and without its values in errors.

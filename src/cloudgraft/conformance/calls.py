@@ -27,9 +27,6 @@ from cloudgraft.wire import externalgrpc as wire
 from cloudgraft.wire.externalgrpc import RPCS
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 
-__all__ = ["Answer", "Calls", "Listed", "Probe", "expected_failures", "shortened", "shown"]
-
-
 # -- messages as text --------------------------------------------------------------------------------------------------
 
 

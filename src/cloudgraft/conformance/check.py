@@ -24,8 +24,6 @@ from cloudgraft.conformance.rules import RULES, Level
 if TYPE_CHECKING:
     from cloudgraft.conformance.stage import Stage
 
-__all__ = ["Check", "Hindered", "Need", "NotJudged", "Violation", "check"]
-
 _BY_WEIGHT = (Level.MUST, Level.SHOULD, Level.NOTE)
 
 

@@ -19,8 +19,6 @@ from cloudgraft.conformance.kit import BeginEnd, KitConfig
 from cloudgraft.sdk.duration import format_duration
 from cloudgraft.sdk.errors import DeadlineError, InternalError
 
-__all__ = ["HookRunner", "to_its_end"]
-
 _T = TypeVar("_T")
 _log = logging.getLogger("cloudgraft.conformance")
 _SHOWN: Final = 400  # characters of what a failed command wrote last

@@ -35,8 +35,6 @@ from cloudgraft.conformance.check import Need
 from cloudgraft.sdk.duration import parse_duration
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["BeginEnd", "Hooks", "KitConfig", "Patience"]
-
 _LARGEST_FILE: Final = 1 << 20
 _WORDS: Final = {  # replace pydantic's own messages
     "extra_forbidden": "there is no such key",

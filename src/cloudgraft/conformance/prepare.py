@@ -18,9 +18,6 @@ from cloudgraft.conformance.stage import Before, Scene, Stage, foreign
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError, StatusCode, UnavailableError
 from cloudgraft.sdk.types import NodeGroup
 
-__all__ = ["comes_back", "first_calls", "is_broken", "look_around", "with_crash"]
-
-
 # -- connection to the server ------------------------------------------------------------------------------------------
 # A call that ends the server is the worst answer of all.
 

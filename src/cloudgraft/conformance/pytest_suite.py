@@ -42,8 +42,6 @@ from cloudgraft.sdk.blocking import BlockingProvider
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.testing.harness import serving
 
-__all__ = ["ProviderConformance"]
-
 
 class ProviderConformance:
     """Inherit from it in a class whose name begins with ``Test``."""

@@ -21,8 +21,6 @@ from cloudgraft.wire import externalgrpc as wire
 from cloudgraft.wire import kubernetes
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 
-__all__ = ["AGES", "NEWEST", "Age", "CrashError", "Options", "Release"]
-
 _FIRST_MINOR: Final = 25
 _LAST_MINOR: Final = 37
 _PATCH_WITH_NEW_FIELDS: Final = 2  # of 1.34

@@ -8,8 +8,6 @@ from datetime import datetime
 
 from cloudgraft.conformance.rules import Level
 
-__all__ = ["Exchange", "Report", "Result", "Status"]
-
 _WEIGHT = {Level.MUST: 0, Level.SHOULD: 1, Level.NOTE: 2}
 
 

@@ -10,24 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "RULES",
-    "THEMES",
-    "_DELETION",
-    "_GROUPS",
-    "_LIFECYCLE",
-    "_NODES",
-    "_OPTIONS",
-    "_PRICING",
-    "_SIZES",
-    "_TEMPLATE",
-    "_TRACES",
-    "_TRANSPORT",
-    "Level",
-    "Rule",
-]
-
-
 # -- rule --------------------------------------------------------------------------------------------------------------
 # One rule of the contract: what a server must do, why it matters to the cluster, and how its author puts it right.
 

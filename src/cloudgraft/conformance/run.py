@@ -23,9 +23,6 @@ from cloudgraft.conformance.rules import RULES
 from cloudgraft.conformance.stage import Stage
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 
-__all__ = ["Progress", "Session", "clean_up", "run", "run_blocking", "selected"]
-
-
 # -- cleanup -----------------------------------------------------------------------------------------------------------
 # Ends a run: deletes what the kit made, whatever happened, and reports what cannot be deleted.
 

@@ -26,8 +26,6 @@ from cloudgraft.sdk.backoff import Backoff
 from cloudgraft.sdk.types import NodeGroup, NodeRef
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 
-__all__ = ["Before", "Scene", "Stage", "fake", "foreign"]
-
 _FAKE_NODE_REASON: Final = "k8s.io/cluster-autoscaler/fake-node-reason"
 _FIRST_PAUSE: Final = 0.02  # seconds between two lists, at first
 _LONGEST_PAUSE: Final = 1.0

@@ -27,9 +27,6 @@ from cloudgraft.demo.timetable import HOUR, MINUTE, PodSpec, date_time
 from cloudgraft.sdk import AutoscalingOptions, Instance, InstanceState, NodeRef, UnsupportedError
 from cloudgraft.service.options import FLAG_DEFAULTS
 
-__all__ = ["Autoscaler", "Observer", "Seen", "fake_node", "options_of", "template_node"]
-
-
 # -- observation -------------------------------------------------------------------------------------------------------
 # Reads the server through the client, with the autoscaler's calls in the autoscaler's order.
 

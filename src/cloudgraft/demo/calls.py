@@ -14,8 +14,6 @@ from cloudgraft.client.errors import status_of
 from cloudgraft.sdk.errors import CloudgraftError, StatusCode
 from cloudgraft.wire.rpc import Rpc
 
-__all__ = ["CallRecord", "CallRecorder", "RecordingConnection", "RpcFigures"]
-
 _TEMPLATE_NODE = "template-node-for-"  # the autoscaler's name for a node of which it only asks the price (R81)
 _KEPT = 200  # calls to show; more than one loop makes
 

@@ -9,16 +9,6 @@ from cloudgraft.demo.world import Books
 from cloudgraft.sdk import InstanceState
 from cloudgraft.sdk.errors import InternalError
 
-__all__ = [
-    "StoryError",
-    "check_books",
-    "check_end",
-    "check_groups",
-    "check_recovery",
-    "check_story",
-    "check_target",
-]
-
 _LEAST_MONEY = 0.0001  # the tolerance for floats and the ledger's rounding
 
 

@@ -9,8 +9,6 @@ from cloudgraft.demo.decide import Room, Shape, place
 from cloudgraft.demo.timetable import PodSpec
 from cloudgraft.sdk import NodeRef
 
-__all__ = ["Changes", "Cluster", "Machine", "Node"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:

@@ -26,9 +26,6 @@ from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.server.serve import ServeOptions, running
 from cloudgraft.server.tls import TlsFiles
 
-__all__ = ["Day", "Front", "Ledger", "hourly_cost", "play"]
-
-
 # -- server ------------------------------------------------------------------------------------------------------------
 # With certificates made for this one run. It can stop and start again.
 

@@ -14,21 +14,6 @@ from fractions import Fraction
 from cloudgraft.demo.timetable import PodSpec
 from cloudgraft.sdk import NodeTemplate, Quantity
 
-__all__ = [
-    "Candidate",
-    "Offer",
-    "Option",
-    "Placement",
-    "PricedOption",
-    "Room",
-    "Shape",
-    "choose_option",
-    "find_removable",
-    "list_options",
-    "place",
-    "track_unneeded",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:

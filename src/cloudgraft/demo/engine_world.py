@@ -33,8 +33,6 @@ from cloudgraft.simcloud.records import SimMachine
 from cloudgraft.store.records import Presence, State
 from cloudgraft.store.sql import SqlJournal
 
-__all__ = ["CLOUD", "GROUPS", "EngineWorld"]
-
 _CLOUD: Final = "sim"
 _STEP: Final = MINUTE  # between two observations of the engine
 _PATIENCE: Final = 10.0  # real seconds; the cloud is in this process, and takes milliseconds

@@ -12,9 +12,6 @@ from cloudgraft.demo.decide import Shape
 from cloudgraft.demo.world import Books
 from cloudgraft.sdk import Instance, InstanceState
 
-__all__ = ["Event", "Frame", "GroupState", "Kind", "NodeRow", "Pace", "Presenter", "Summary", "plural", "short_name"]
-
-
 # -- events ------------------------------------------------------------------------------------------------------------
 # What happens during the day, and the state of a group: the input of views and checks.
 

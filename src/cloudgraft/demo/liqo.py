@@ -36,20 +36,6 @@ from cloudgraft.web.client import ClientTls
 from cloudgraft.web.identity import ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener, WebTls
 
-__all__ = [
-    "CURRENCY",
-    "GROUP",
-    "HOME",
-    "DemoMarket",
-    "LiqoWorld",
-    "Tell",
-    "VirtualNode",
-    "open_market",
-    "open_world",
-    "play",
-]
-
-
 # -- discovery server --------------------------------------------------------------------------------------------------
 # The real one, on a loopback port, with mTLS and a database on disk.
 

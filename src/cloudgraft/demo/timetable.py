@@ -9,9 +9,6 @@ from typing import Final
 
 from cloudgraft.sdk import Container, Pod, Quantity
 
-__all__ = ["GPU_POOL", "HOUR", "MINUTE", "PodSpec", "Wave", "clock_time", "date_time", "seconds_at", "waves_of_the_day"]
-
-
 # -- time --------------------------------------------------------------------------------------------------------------
 # Seconds since midnight.
 

@@ -24,9 +24,6 @@ from cloudgraft.demo.events import Event, Frame, GroupState, Kind, NodeRow, Pace
 from cloudgraft.demo.timetable import clock_time
 from cloudgraft.sdk import Instance, InstanceState
 
-__all__ = ["LivePresenter", "PlainPresenter", "has_room", "print_summary", "render", "render_start"]
-
-
 # -- screen ------------------------------------------------------------------------------------------------------------
 # One frame in, one picture out, from 80x24 upwards.
 

@@ -12,8 +12,6 @@ from typing import Protocol
 from cloudgraft.demo.cluster import Machine
 from cloudgraft.sdk import Provider
 
-__all__ = ["Books", "World", "Wreck"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wreck:

@@ -13,19 +13,6 @@ from cloudgraft.discovery.search.prices import seconds_of
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.secrecy import hide, unhide
 
-__all__ = [
-    "check_cluster_id",
-    "check_heartbeat",
-    "check_kubeconfig",
-    "check_owner",
-    "check_prices",
-    "check_reservation_id",
-    "check_resources",
-    "check_spec",
-    "hide_kubeconfig",
-]
-
-
 # -- Validation --------------------------------------------------------------------------------------------------------
 
 

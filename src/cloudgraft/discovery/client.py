@@ -44,8 +44,6 @@ from cloudgraft.sdk.errors import ConflictError, DeadlineError, InvalidArgumentE
 from cloudgraft.web.client import Answer, ClientTls, WebClient
 from cloudgraft.web.pages import etag_of, revision_of
 
-__all__ = ["DiscoveryClient"]
-
 M = TypeVar("M", bound=Message)
 _PAGE: Final = "500"
 

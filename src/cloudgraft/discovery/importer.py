@@ -30,8 +30,6 @@ from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
 if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient  # needs an extra
 
-__all__ = ["LABELLED_SECRETS", "Clusters", "Imported", "Importer", "Namespaced", "cluster_in"]
-
 LABELLED_SECRETS: Final[Kind[SecretObject]] = replace(SECRET_CONTENTS, label_selector="autoscaling=true")
 _LOG = logging.getLogger("cloudgraft.discovery")
 _ID: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")

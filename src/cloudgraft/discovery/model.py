@@ -11,25 +11,6 @@ from typing import Protocol
 
 from cloudgraft.sdk.quantity import Quantity
 
-__all__ = [
-    "Cluster",
-    "ClusterSpec",
-    "ClusterState",
-    "Core",
-    "Heartbeat",
-    "Market",
-    "Need",
-    "Network",
-    "NetworkMode",
-    "Offer",
-    "PriceList",
-    "Reservation",
-    "ReservationState",
-    "Resources",
-    "Strategy",
-]
-
-
 Resources = Mapping[str, Quantity]
 
 

@@ -51,9 +51,6 @@ from cloudgraft.store.databases.database import Database
 from cloudgraft.store.databases.postgres import PostgresDatabase
 from cloudgraft.store.databases.sqlite import SqliteDatabase
 
-__all__ = ["Discovery", "Heartbeats"]
-
-
 # -- Heartbeats in batches ---------------------------------------------------------------------------------------------
 # A thousand agents cost a few transactions a second.
 

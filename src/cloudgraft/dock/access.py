@@ -18,18 +18,6 @@ from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.sdk.errors import AuthenticationError, PermissionDeniedError
 from cloudgraft.server.clients import client_names
 
-__all__ = [
-    "LOCAL",
-    "CallerAccess",
-    "CallerIdentity",
-    "CallerRule",
-    "Role",
-    "admit",
-    "admit_engine",
-    "known_engine",
-    "rules_of",
-]
-
 LOCAL: Final = "local"  # any caller on this host; without TLS and tokens all programs look the same
 _LOG = logging.getLogger("cloudgraft.dock")
 _WARN_EVERY: Final = 60.0  # seconds

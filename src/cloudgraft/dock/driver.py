@@ -32,8 +32,6 @@ from cloudgraft.sdk.driver import (
 from cloudgraft.sdk.errors import DeadlineError, UnavailableError
 from cloudgraft.sdk.flaws import Flaws
 
-__all__ = ["DockDriver", "DockOptions"]
-
 log = logging.getLogger("cloudgraft.dock")
 
 _USUAL: Final = timedelta(seconds=110)  # for a create or delete: the engine waits for 120

@@ -9,8 +9,6 @@ import grpc.aio
 
 from cloudgraft.dock.protocol.messages import ClassRef, Key, MachineClass, Secret
 
-__all__ = ["Access", "ClassStore", "Context", "EngineAccess", "EngineIdentity", "Identity"]
-
 Context = grpc.aio.ServicerContext[Any, Any]
 
 

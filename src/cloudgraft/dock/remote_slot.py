@@ -36,8 +36,6 @@ from cloudgraft.sdk.secrecy import hide, unhide
 from cloudgraft.wire import driver as wire
 from cloudgraft.wire.pb import driver_pb2 as pb
 
-__all__ = ["API_VERSION_KEY", "CLASS_KEY", "KIND_KEY", "Destination", "RemoteSlot"]
-
 log = logging.getLogger("cloudgraft.dock")
 
 Reply = TypeVar("Reply", bound=Message)

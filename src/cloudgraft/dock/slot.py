@@ -22,9 +22,6 @@ from cloudgraft.sdk.errors import (
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
 from cloudgraft.sdk.slices import in_slices
 
-__all__ = ["Calls", "Classes", "DriverSlot", "HubSlot", "shape_of"]
-
-
 # -- Machine types of classes, for the engine's node templates ---------------------------------------------------------
 
 

@@ -7,23 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = [
-    "ENTRIES",
-    "SECTIONS",
-    "_AUTOSCALER",
-    "_CLUSTER",
-    "_FLAGS",
-    "_SERVER",
-    "_TLS",
-    "Entry",
-    "Finding",
-    "Severity",
-    "exit_code",
-    "findings_page",
-    "found",
-]
-
-
 # -- findings and severity ---------------------------------------------------------------------------------------------
 
 

@@ -13,26 +13,6 @@ from cloudgraft.doctor.releases import Flags, Release
 from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.types import AutoscalingOptions, NodeTemplate
 
-__all__ = [
-    "Autoscaler",
-    "Certificate",
-    "Cloud",
-    "CloudConfigSeen",
-    "Cluster",
-    "Group",
-    "GroupSettings",
-    "Guard",
-    "Machine",
-    "Mount",
-    "NodeCare",
-    "Oddity",
-    "Picture",
-    "Role",
-    "Server",
-    "Settings",
-]
-
-
 # -- the configuration file --------------------------------------------------------------------------------------------
 
 

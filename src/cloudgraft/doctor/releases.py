@@ -10,9 +10,6 @@ from typing import Final
 
 from cloudgraft.sdk.duration import parse_duration
 
-__all__ = ["DEFAULTS", "KNOWN", "NEWEST", "OLDEST", "Flags", "Release", "needed_rights"]
-
-
 # -- release -----------------------------------------------------------------------------------------------------------
 # Releases are read from an image's tag and compared; some need rights that others do not.
 

@@ -19,8 +19,6 @@ from cloudgraft.sdk.provider import Question, ReadyReplies
 from cloudgraft.sdk.types import NodeGroup, NodeRef
 from cloudgraft.store.records import MachineRecord
 
-__all__ = ["ChangePublisher", "of_node", "of_question"]
-
 _GROUPS: Final = "groups"
 _OF_MACHINES: Final = frozenset({"target_size", "instances"})
 

@@ -10,9 +10,6 @@ from typing import Any, Final, Protocol, TypeVar
 
 from cloudgraft.store.records import Progress
 
-__all__ = ["Clock", "Patience", "SystemClock", "SystemTimer", "Timer", "wall_time"]
-
-
 # -- monotonic time ----------------------------------------------------------------------------------------------------
 # Measures how long something has held, whatever happens to the wall clock.
 

@@ -17,9 +17,6 @@ from cloudgraft.engine.writer import Writer
 from cloudgraft.store.journal import EventQuery, Journal
 from cloudgraft.store.records import Event, MachineRecord
 
-__all__ = ["LOSS", "EngineContext", "Losses"]
-
-
 # -- recent losses -----------------------------------------------------------------------------------------------------
 # When the engine takes a machine for gone only because lists miss it, it writes an event of kind `loss` together with
 # the new state. A restart reads these events, so that losses of a few machines at a time add up as if there had been

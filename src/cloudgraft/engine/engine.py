@@ -36,8 +36,6 @@ from cloudgraft.store.databases.clock import DatabaseClock
 from cloudgraft.store.journal import Journal, JournalUnavailableError
 from cloudgraft.store.records import Change, Contents, ErrorRecord, MachineRecord, State
 
-__all__ = ["Engine"]
-
 log = logging.getLogger("cloudgraft.engine")
 
 _MAINTENANCE: Final = "/maintenance"  # key of the engine's own task; no cloud can have this name

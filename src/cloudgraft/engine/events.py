@@ -11,8 +11,6 @@ from typing import Final
 
 from cloudgraft.store.records import Event, MachineRecord, State
 
-__all__ = ["KINDS", "about", "happened", "level_of"]
-
 # kind -> (log level, meaning)
 KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "increase": (logging.INFO, "the autoscaler requested machines"),

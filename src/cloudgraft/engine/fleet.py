@@ -24,8 +24,6 @@ from cloudgraft.store.records import (
     State,
 )
 
-__all__ = ["Fleet", "Group", "Watcher"]
-
 _REQUESTS_KEPT: Final = 86_400.0  # seconds, as the journal keeps them
 
 

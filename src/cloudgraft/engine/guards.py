@@ -13,9 +13,6 @@ from cloudgraft.engine.machines.states import is_released
 from cloudgraft.sdk.errors import ErrorClass
 from cloudgraft.store.records import ErrorRecord, Event, MachineRecord, Presence, State
 
-__all__ = ["REMOVAL", "DeleteGuard", "GuardUsage", "GuardUse", "Stray", "Tally", "tally", "tally_returned"]
-
-
 HOUR = 3600.0
 DAY = 24 * HOUR
 

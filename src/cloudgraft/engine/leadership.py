@@ -26,8 +26,6 @@ from cloudgraft.store.databases.clock import DatabaseClock
 from cloudgraft.store.journal import FencedError
 from cloudgraft.store.lease.row import USABLE
 
-__all__ = ["Holder", "Leadership", "LeaseLike", "SoleLease"]
-
 log = logging.getLogger("cloudgraft.engine")
 
 _NOT_LEADING: Final = -math.inf

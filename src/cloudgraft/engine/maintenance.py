@@ -16,8 +16,6 @@ from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.store.journal import Journal
 from cloudgraft.store.records import Change
 
-__all__ = ["Maintenance"]
-
 log = logging.getLogger("cloudgraft.engine")
 
 _PROBE: Final = 1.0  # seconds

@@ -13,8 +13,6 @@ from cloudgraft.engine.machines.states import begin, move
 from cloudgraft.sdk.driver import DriverTraits, Machine
 from cloudgraft.store.records import ErrorRecord, MachineRecord, Presence, State
 
-__all__ = ["found", "taken_back", "wanted"]
-
 
 def wanted(
     spec: GroupSpec,

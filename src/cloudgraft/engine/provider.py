@@ -21,8 +21,6 @@ from cloudgraft.sdk.template_nodes import group_of_template
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
 from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, Presence, State
 
-__all__ = ["EngineProvider"]
-
 
 class EngineProvider(Provider):
     """Node groups made of machines. Nothing here waits for a cloud (law 1)."""

@@ -17,8 +17,6 @@ from cloudgraft.engine.fleet import Fleet
 from cloudgraft.sdk.duration import format_duration
 from cloudgraft.sdk.errors import CloudgraftError
 
-__all__ = ["StartupGate"]
-
 log = logging.getLogger("cloudgraft.engine")
 
 _LOOK: Final = 0.5  # seconds between two checks whether the clouds were listed

@@ -13,9 +13,6 @@ from cloudgraft.engine.reconcile.worker import Worker
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError
 
-__all__ = ["NoDriver", "WorkerPool", "made"]
-
-
 # -- broken drivers ----------------------------------------------------------------------------------------------------
 # Stands in for a driver that cannot be made, so that only its own cloud is down.
 

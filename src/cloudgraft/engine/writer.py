@@ -30,8 +30,6 @@ from cloudgraft.store.records import (
     State,
 )
 
-__all__ = ["Writer"]
-
 log = logging.getLogger("cloudgraft.engine")
 
 _TOLD: Final = 20  # events logged at a time

@@ -10,8 +10,6 @@ from cloudgraft.joining.claims import Claim, Stage
 from cloudgraft.joining.match import Problem, ProblemKind, Way
 from cloudgraft.kube.objects import Node
 
-__all__ = ["Chore", "ClusterSettings", "RemoveNode", "TendNode", "chores"]
-
 _UNTIL_REMOVED: Final = 60.0  # seconds; Kubernetes may not yet have noticed that the kubelet of a Ready node is gone
 
 

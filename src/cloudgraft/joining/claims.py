@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.types import Taint
 
-__all__ = ["Claim", "JoinedNode", "NewMachine", "Stage"]
-
 
 class Stage(enum.Enum):
     """A machine's lifecycle stage, as it concerns its node."""

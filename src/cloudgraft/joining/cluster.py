@@ -18,8 +18,6 @@ from cloudgraft.kube.watched import Watched
 if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient
 
-__all__ = ["Cluster"]
-
 _LOG = logging.getLogger("cloudgraft.joining")
 _STALE_AFTER: Final = 90.0  # seconds; the API sends something at least once a minute, and a dead one is noticed in 75 s
 _SETTLES: Final = 10.0  # seconds in which problems of a node that has just joined may resolve by themselves

@@ -27,8 +27,6 @@ from cloudgraft.sdk.errors import (
 if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient
 
-__all__ = ["Keeper"]
-
 _LOG = logging.getLogger("cloudgraft.joining")
 _AT_ONCE: Final = 8  # calls at a time
 _PER_ROUND: Final = 200  # chores; then it decides again

@@ -14,9 +14,6 @@ from typing import Final
 from cloudgraft.joining.claims import Claim, Stage
 from cloudgraft.kube.objects import Node
 
-__all__ = ["Matches", "Problem", "ProblemKind", "Rivals", "Way", "keys_of_claim", "keys_of_node", "matched", "rivals"]
-
-
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _SKEW: Final = 60.0  # seconds by which the clocks of the cluster and of this host may differ
 

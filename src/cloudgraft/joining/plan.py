@@ -8,8 +8,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["READY_MADE", "JoinPlan", "ready_made"]
-
 READY_MADE: Final = ("k3s", "kubeadm", "rke2", "talos")
 
 

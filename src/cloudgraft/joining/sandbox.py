@@ -23,9 +23,6 @@ from jinja2.visitor import NodeTransformer
 from cloudgraft.joining.tokens import bundle_hash
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["FILTERS", "LONGEST", "MOST_STEPS", "Sandbox", "steps_counted"]
-
-
 # -- filters -----------------------------------------------------------------------------------------------------------
 # Filters of user-data templates quote values for their place, and convert them.
 #

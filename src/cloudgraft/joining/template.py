@@ -16,8 +16,6 @@ from cloudgraft.joining.sandbox import LONGEST, Sandbox, steps_counted
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 from cloudgraft.sdk.nearest import nearest
 
-__all__ = ["VARIABLES", "Mistake", "TemplateError", "UserDataTemplate"]
-
 # The variables of a template, and what to write when one is unknown. Those without advice are always known.
 VARIABLES: Final[Mapping[str, str]] = {
     "name": "",

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
     from cloudgraft.kube.client import KubeClient
 
-__all__ = ["Token", "Tokens", "bundle_hash", "public_key_hashes"]
-
-
 _ALPHABET: Final = string.digits + string.ascii_lowercase
 _ID, _SECRET = 6, 16  # characters, as Kubernetes has them
 _COUNTERS: Final = 8  # ids that are tried for a name

@@ -12,8 +12,6 @@ from cloudgraft.joining.tokens import Token, Tokens, public_key_hashes
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.types import Taint
 
-__all__ = ["UserDataMaker"]
-
 _EXAMPLE: Final = Token(id="abcdef", secret="0123456789abcdef")  # noqa: S106 - nobody's
 
 

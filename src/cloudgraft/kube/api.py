@@ -34,9 +34,6 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
 )
 
-__all__ = ["Api", "Call", "Lines", "TooLongError"]
-
-
 # -- Lines of a stream -------------------------------------------------------------------------------------------------
 # Splits bytes into lines of a limited length. Pure.
 

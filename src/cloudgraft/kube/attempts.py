@@ -8,8 +8,6 @@ from typing import Final
 
 from cloudgraft.sdk.backoff import pause_after
 
-__all__ = ["Attempts"]
-
 _SETTLING: Final = 1.0  # seconds until the effect of an action becomes visible
 _LONGEST: Final = 30.0
 

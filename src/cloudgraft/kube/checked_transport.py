@@ -20,8 +20,6 @@ import httpcore2
 from cloudgraft.kube.networks import AllowedNetworks
 from cloudgraft.net.stepped_http import SteppedBackend, SteppedTransport
 
-__all__ = ["CheckedTransport"]
-
 # Not asyncio's shared threads: a name server that never answers blocks one for half a minute.
 _RESOLVERS: Final = ThreadPoolExecutor(max_workers=4, thread_name_prefix="foreign-names")
 

@@ -18,8 +18,6 @@ from cloudgraft.kube.objects import Change, Kind, Listing, Manifest, PatchStyle,
 from cloudgraft.kube.rights import Right
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, UnavailableError
 
-__all__ = ["KubeClient"]
-
 _PAGE = 500
 _WATCH_SECONDS = 60  # the server ends a watch after this; the next one continues there
 _LONGEST_WATCH = _WATCH_SECONDS + 15.0

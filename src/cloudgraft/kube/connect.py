@@ -15,8 +15,6 @@ from cloudgraft.sdk.errors import PreconditionError
 if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient
 
-__all__ = ["connect", "connect_foreign", "connect_in_cluster"]
-
 
 def connect(kubeconfig: Path, *, timeout: float = 15.0) -> KubeClient:
     """A client for the current context of a kubeconfig file. Makes no call yet; every call has the timeout.

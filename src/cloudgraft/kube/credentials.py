@@ -29,17 +29,6 @@ from cloudgraft.kube.networks import AllowedNetworks
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
 from cloudgraft.sdk.files import is_file
 
-__all__ = [
-    "SERVICE_ACCOUNT",
-    "Credentials",
-    "authority_of",
-    "from_foreign_text",
-    "from_kubeconfig",
-    "from_service_account",
-    "plain_text",
-    "usable",
-]
-
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 Credentials = SingleConfig
 # Nothing; or what Rancher has in front of each cluster's API.

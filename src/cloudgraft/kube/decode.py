@@ -33,37 +33,6 @@ from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
 from cloudgraft.sdk.types import Container, Taint
 from cloudgraft.sdk.types import Pod as PricedPod
 
-__all__ = [
-    "AnyJson",
-    "ConfigMapJson",
-    "Content",
-    "LeaseJson",
-    "LoadJson",
-    "Meta",
-    "NodeJson",
-    "PodJson",
-    "SecretJson",
-    "amounts",
-    "common",
-    "config_map",
-    "custom",
-    "decode_change",
-    "decode_object",
-    "decode_page",
-    "decode_review",
-    "decode_version",
-    "labels",
-    "lease",
-    "load",
-    "machine_class",
-    "named",
-    "node",
-    "pod",
-    "seconds",
-    "secret",
-]
-
-
 # -- Common parts ------------------------------------------------------------------------------------------------------
 # Metadata of all kinds, amounts and times.
 

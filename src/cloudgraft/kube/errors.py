@@ -20,8 +20,6 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
 )
 
-__all__ = ["ExpiredError", "refusal"]
-
 _LONGEST = 500  # characters of a message; a proxy may respond with a whole page
 
 

@@ -14,8 +14,6 @@ from typing import Final
 
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["AllowedNetworks"]
-
 _Address = IPv4Address | IPv6Address
 _Network = IPv4Network | IPv6Network
 _NAT64: Final = IPv6Network("64:ff9b::/96")

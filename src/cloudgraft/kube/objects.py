@@ -14,35 +14,6 @@ from typing import Final, Generic, TypeVar
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import Taint
 
-__all__ = [
-    "BOUND_PODS",
-    "CONFIG_MAPS",
-    "LEASES",
-    "MACHINE_CLASSES",
-    "NODES",
-    "POD_LOADS",
-    "SECRETS",
-    "SECRET_CONTENTS",
-    "WHOLE_CONTENT",
-    "Change",
-    "ChangeType",
-    "ConfigMapObject",
-    "ContainerRef",
-    "CustomObject",
-    "Kind",
-    "Lease",
-    "Listing",
-    "MachineClassObject",
-    "Manifest",
-    "Node",
-    "Object",
-    "PatchStyle",
-    "Pod",
-    "PodLoad",
-    "SecretObject",
-    "custom_kind",
-]
-
 Manifest = Mapping[str, object]
 
 

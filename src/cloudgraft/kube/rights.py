@@ -9,8 +9,6 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["LIQO", "PART_RIGHTS", "RIGHTS", "TENANT", "TOKEN_NAMESPACE", "Feature", "Part", "Right", "rights_of"]
-
 LIQO = "liqo"  # the namespace of Liqo, unless the options name another
 TENANT = "liqo-tenant-…"  # one namespace for each peer
 TOKEN_NAMESPACE = "kube-system"  # noqa: S105 - where the cluster looks for bootstrap tokens

@@ -13,8 +13,6 @@ from cloudgraft.kube.objects import Change, ChangeType, Kind, Listing, V
 from cloudgraft.sdk.backoff import Backoff
 from cloudgraft.sdk.errors import CloudgraftError
 
-__all__ = ["Source", "Watched"]
-
 _LOG = logging.getLogger("cloudgraft.kube")
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 15.0

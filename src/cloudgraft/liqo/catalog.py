@@ -20,8 +20,6 @@ from cloudgraft.liqo.shapes import ShapeName, all_shapes, is_full, parse_shape
 from cloudgraft.sdk.driver import Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, UnavailableError
 
-__all__ = ["OfferedShapes"]
-
 log = logging.getLogger("cloudgraft.liqo")
 _AT_ONCE = 8  # concurrent searches
 _MOST = 1000  # offers of one search, the most that discovery returns

@@ -33,8 +33,6 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
 )
 
-__all__ = ["Creator", "MachineRequest", "Parts"]
-
 log = logging.getLogger("cloudgraft.liqo")
 
 

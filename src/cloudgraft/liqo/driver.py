@@ -37,8 +37,6 @@ if TYPE_CHECKING:  # an extra, and slow to import
     from cloudgraft.discovery.client import DiscoveryClient
     from cloudgraft.kube.client import KubeClient
 
-__all__ = ["LiqoDriver"]
-
 log = logging.getLogger("cloudgraft.liqo")
 
 

@@ -14,9 +14,6 @@ from cloudgraft.sdk.errors import AlreadyExistsError, ConflictError, NotFoundErr
 if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient
 
-__all__ = ["ensure", "ensure_any", "find", "name_of", "remove_ours", "steps"]
-
-
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 2.0
 

@@ -12,8 +12,6 @@ from cloudgraft.sdk.errors import CloudgraftError
 if TYPE_CHECKING:  # an extra, and slow to import
     from cloudgraft.kube.client import KubeClient
 
-__all__ = ["ClusterError", "at_cluster"]
-
 log = logging.getLogger("cloudgraft.liqo")
 
 

@@ -22,9 +22,6 @@ from cloudgraft.sdk.errors import CloudgraftError
 if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient
 
-__all__ = ["Maintenance", "ProviderIdWriter", "untended"]
-
-
 # -- Virtual nodes -----------------------------------------------------------------------------------------------------
 # Each gets its providerID as soon as it appears, before it is ready. Liqo sets none, and the autoscaler identifies a
 # machine by nothing else (R30). It cannot be changed once it is set. A node also gets its shape's name as a label,

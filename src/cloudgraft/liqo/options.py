@@ -16,8 +16,6 @@ from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.quantity import Quantity, amount
 
-__all__ = ["ALL", "DiscoveryOptions", "GatewayOptions", "LiqoOptions", "MachineSettings", "Timeouts", "settings_of"]
-
 ALL: Final = "all"  # the size of everything that a cluster shares
 _SIZE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,40}[A-Za-z0-9])?")
 _CLUSTER_ID = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")

@@ -9,8 +9,6 @@ from cloudgraft.discovery.model import Cluster, ClusterState, Need, Network, Off
 from cloudgraft.liqo.options import LiqoOptions, MachineSettings
 from cloudgraft.liqo.shapes import ShapeName
 
-__all__ = ["Candidate", "CoolDowns", "candidates", "need_for", "none_left"]
-
 _LONGEST = 1500  # characters of a message
 
 

@@ -20,8 +20,6 @@ from cloudgraft.sdk.errors import (
     PermissionDeniedError,
 )
 
-__all__ = ["MachineReservations"]
-
 log = logging.getLogger("cloudgraft.liqo")
 
 

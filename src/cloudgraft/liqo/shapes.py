@@ -17,8 +17,6 @@ from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import Taint
 
-__all__ = ["TAINT", "ShapeName", "all_shapes", "is_enough", "is_full", "parse_shape", "shape_of", "shared_by"]
-
 TAINT: Final = Taint(key="virtual-node.liqo.io/not-allowed", value="true", effect="NoExecute")
 _LABELS: Final = {
     "liqo.io/type": "virtual-node",

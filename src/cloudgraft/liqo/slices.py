@@ -30,8 +30,6 @@ from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
 if TYPE_CHECKING:  # an extra, and slow to import
     from cloudgraft.kube.client import KubeClient
 
-__all__ = ["PROVIDER_ID", "Answer", "Slice", "Slices", "Verdict", "slice_of", "verdict_of"]
-
 PROVIDER_ID = "liqo://{name}"
 _REPLICATED = "liqo.io/replicated"
 

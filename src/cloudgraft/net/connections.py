@@ -17,9 +17,6 @@ from typing import Any, Final
 from cloudgraft.net.metrics import TOO_MANY, TOO_SLOW, Refuse
 from cloudgraft.sdk.ratelimit import LogLimit
 
-__all__ = ["Connections", "LimitedSocket", "RateLimitedLog", "accepted", "choose", "count_descriptors", "hang_up"]
-
-
 _LOCAL: Final = "local"  # the address of all connections through a unix socket
 
 

@@ -6,8 +6,6 @@ import logging
 import resource
 from typing import Final
 
-__all__ = ["connection_limit", "raise_descriptor_limit"]
-
 log = logging.getLogger("cloudgraft.net")
 
 _ENOUGH: Final = 65_536  # descriptors; some libraries iterate over all possible ones

@@ -14,8 +14,6 @@ from cloudgraft.net.connections import Connections
 from cloudgraft.net.descriptors import connection_limit
 from cloudgraft.net.metrics import Refuse
 
-__all__ = ["LimitedHandler", "LimitedHttpServer"]
-
 _HEADER_BYTES: Final = 16 * 1024  # of one request, its first line included
 
 

@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-__all__ = ["FLOOD", "NOT_ALLOWED", "TOO_MANY", "TOO_SLOW", "UNKNOWN", "ListenerMetrics", "Refuse"]
-
 NOT_ALLOWED = "not_allowed"  # a call of a client whose certificate is not an allowed one
 UNKNOWN = "unknown"  # a call without a certificate or token that the listener knows
 TOO_MANY = "too_many"  # a connection that was closed because the listener had too many

@@ -16,8 +16,6 @@ from typing import Any, Final
 import httpcore2
 import httpx2
 
-__all__ = ["SteppedBackend", "SteppedTransport", "TooManyHeadersError", "limited_headers", "read_in_steps"]
-
 _STEP: Final = 4096  # bytes of one read
 _LIMITS: Final = httpx2.Limits(max_connections=100, max_keepalive_connections=20)  # httpx's defaults
 _HEADER_BYTES: Final = 128 * 1024  # of one response, including interim ones; the library allows 100 KiB for each

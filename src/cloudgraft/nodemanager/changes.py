@@ -19,23 +19,6 @@ from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, Precondit
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.store.records import Change, ErrorRecord, MachineRecord, RequestRecord, State
 
-__all__ = [
-    "CREATE",
-    "DELETE",
-    "MOST_KEYS",
-    "STATES",
-    "Asked",
-    "Changes",
-    "KeyReusedError",
-    "Operation",
-    "Outcome",
-    "operation_id",
-    "operation_ids",
-    "operation_of",
-    "operations_of",
-]
-
-
 # -- Operations under way ----------------------------------------------------------------------------------------------
 # Read from the journal's records, so that a restart changes none. A machine has one operation that creates it, and
 # later one that deletes it. Pure.

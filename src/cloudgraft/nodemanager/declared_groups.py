@@ -17,8 +17,6 @@ from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, NotF
 from cloudgraft.store.records import Change, DeclaredGroup
 from cloudgraft.web.problems import EditedMeanwhileError
 
-__all__ = ["Declarations", "Rules", "UnusableGroupError"]
-
 _DEEPEST: Final = 40
 _NOT_HERE: Final = ("zones", "shapes")
 

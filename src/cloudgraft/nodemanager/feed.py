@@ -33,8 +33,6 @@ from cloudgraft.sdk.slices import in_slices
 from cloudgraft.sdk.types import InstanceError, InstanceState, NodeGroup
 from cloudgraft.store.records import MachineRecord, State
 
-__all__ = ["Feed", "known_of"]
-
 _SLICE: Final = 250  # machines that are written before other tasks run
 _FORGOTTEN: Final = 1000  # machines of a group whose removal fronts can learn one by one
 _MOST_WAITING: Final = 200  # requests that may wait for changes at a time

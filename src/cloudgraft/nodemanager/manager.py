@@ -16,8 +16,6 @@ from cloudgraft.sdk.errors import NotFoundError, UnavailableError
 from cloudgraft.store.records import MachineRecord, State
 from cloudgraft.web.pages import cursor_after, key_of
 
-__all__ = ["Manager", "at"]
-
 _AWAY = 2.0  # seconds after which to retry at a replica that does not lead
 
 

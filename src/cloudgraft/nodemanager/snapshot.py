@@ -40,21 +40,6 @@ from cloudgraft.sdk.types import (
     NodeTemplate,
 )
 
-__all__ = [
-    "GroupSnapshot",
-    "Known",
-    "Revision",
-    "Snapshot",
-    "forgotten",
-    "general_json",
-    "group_from_json",
-    "group_json",
-    "known_from_json",
-    "known_json",
-    "options_json",
-    "snapshot_from_json",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Revision:

@@ -37,9 +37,6 @@ from cloudgraft.server.tls import TlsFiles
 from cloudgraft.service import CloudProviderService
 from cloudgraft.wire.driver import SERVICE, decode_settings
 
-__all__ = ["DriverServer", "DriverService", "Plugin", "make_plugin", "serve_as_plugin", "serve_driver_until_told"]
-
-
 # -- The driver service ------------------------------------------------------------------------------------------------
 
 

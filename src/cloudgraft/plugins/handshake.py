@@ -20,8 +20,6 @@ from cloudgraft.sdk.errors import UnavailableError
 from cloudgraft.sdk.hosts import is_loopback_host
 from cloudgraft.wire.driver import encode_settings
 
-__all__ = ["APP_VERSION", "Handshake", "HandshakeError", "PluginError", "environment", "format_line", "is_plugin_line"]
-
 CORE_VERSION: Final = 1  # of go-plugin's own protocol
 APP_VERSION: Final = 1  # of ours: the services a plugin offers
 COOKIE_KEY: Final = "CLOUDGRAFT_PLUGIN"

@@ -20,8 +20,6 @@ from cloudgraft.config.document import Document
 from cloudgraft.config.explain import keys_of
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["Option", "construct", "options_of"]
-
 T = TypeVar("T")
 
 

@@ -25,8 +25,6 @@ from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, PreconditionEr
 from cloudgraft.sdk.nearest import nearest
 from cloudgraft.sdk.provider import Provider
 
-__all__ = ["Extension", "Kind", "Listing", "extensions", "find", "list_all"]
-
 
 class Kind(enum.Enum):
     """The kinds of entry points; the value is the name of the entry point group."""

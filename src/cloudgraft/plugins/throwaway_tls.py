@@ -17,8 +17,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-__all__ = ["HOSTNAME", "HostTls", "KeyPair", "make_key_pair"]
-
 HOSTNAME = "localhost"  # the name in every throw-away certificate, as in go-plugin
 _LIFETIME = dt.timedelta(days=3650)  # longer than any process runs; the key is deleted long before
 _SKEW = dt.timedelta(minutes=5)

@@ -7,8 +7,6 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Backoff", "pause_after"]
-
 _ENOUGH: Final = 32  # times that a pause grows: the longest is reached by then, and no number grows too large
 
 

@@ -18,8 +18,6 @@ from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.threads import BlockingPool
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
 
-__all__ = ["BlockingDriver", "BlockingProvider", "as_driver", "as_provider"]
-
 _LISTS: Final = 2  # threads of one driver for lists, shapes and prices
 
 

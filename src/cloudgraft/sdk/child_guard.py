@@ -30,8 +30,6 @@ import signal
 import sys
 import time
 
-__all__ = ["CANNOT_START", "main"]
-
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _GIVE_UP_AFTER = 10.0  # seconds of SIGKILL: a process that is still alive hangs in the kernel

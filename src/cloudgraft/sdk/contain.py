@@ -8,8 +8,6 @@ from typing import TypeVar
 
 from cloudgraft.sdk.errors import CloudgraftError
 
-__all__ = ["EscapedError", "contained", "within"]
-
 T = TypeVar("T")
 
 

@@ -13,21 +13,6 @@ from cloudgraft.sdk.errors import InvalidArgumentError, UnsupportedError
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import Taint
 
-__all__ = [
-    "Driver",
-    "DriverTraits",
-    "Idempotency",
-    "Machine",
-    "MachineSpec",
-    "MachineState",
-    "Ownership",
-    "PartialList",
-    "Price",
-    "ProviderIdBy",
-    "Shape",
-    "check_provider_id",
-]
-
 
 class Ownership(enum.Enum):
     """How a machine proves that it is ours. The engine requires this proof before it deletes anything."""

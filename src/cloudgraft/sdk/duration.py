@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-__all__ = ["format_duration", "format_nanoseconds", "parse_duration", "parse_nanoseconds"]
-
 _UNITS = {
     "ns": 1,
     "us": 1_000,

@@ -29,30 +29,6 @@ from typing import ClassVar
 
 from cloudgraft.sdk.secrecy import redacted
 
-__all__ = [
-    "AlreadyExistsError",
-    "AuthenticationError",
-    "CloudgraftError",
-    "ConflictError",
-    "DeadlineError",
-    "ErrorClass",
-    "InternalError",
-    "InvalidArgumentError",
-    "NotFoundError",
-    "OutOfStockError",
-    "PermissionDeniedError",
-    "PreconditionError",
-    "QuotaExceededError",
-    "RateLimitedError",
-    "Retry",
-    "StatusCode",
-    "UnavailableError",
-    "UnsupportedError",
-    "error_from_slug",
-    "error_from_status",
-    "error_table",
-]
-
 
 class StatusCode(enum.IntEnum):
     """gRPC's status codes, by their numbers on the wire."""

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from cloudgraft.sdk.errors import PreconditionError
 
-__all__ = ["exists", "is_directory", "is_file", "stat_of"]
-
 
 def exists(path: Path) -> bool:
     """Returns whether anything exists there. Raises PreconditionError when this user may not look."""

@@ -21,8 +21,6 @@ from decimal import Decimal
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.secrecy import redacted
 
-__all__ = ["Flaw", "FlawedError", "Flaws"]
-
 Amount = timedelta | Decimal | float
 Place = str | tuple[str | int, ...]  # a key, or the path to a nested one; an empty path: the section itself
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 
-__all__ = ["is_loopback_host"]
-
 
 def is_loopback_host(host: str) -> bool:
     """True when only programs on this machine can reach the host: ``localhost``, 127.0.0.0/8, ``::1``.

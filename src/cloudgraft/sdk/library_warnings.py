@@ -10,8 +10,6 @@ import re
 import warnings
 from typing import Any
 
-__all__ = ["warnings_never_raise"]
-
 
 def warnings_never_raise() -> None:
     """Makes this process show warnings that its filters would raise. All other filters stay as they are.

@@ -17,8 +17,6 @@ from typing import Final, TypeVar
 
 from cloudgraft.sdk.errors import DeadlineError, InternalError
 
-__all__ = ["MOST_BYTES", "MOST_MACHINES", "ListBudget", "bounded", "current_budget", "spend_bytes"]
-
 T = TypeVar("T")
 MOST_MACHINES: Final = 100_000
 MOST_BYTES: Final = 128 * 1024 * 1024

@@ -6,8 +6,6 @@ import difflib
 from collections.abc import Callable, Iterable
 from typing import Final
 
-__all__ = ["nearest"]
-
 _LONGEST: Final = 100  # characters that are compared: what was given may be anything, and comparing takes its square
 
 

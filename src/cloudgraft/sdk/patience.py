@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 
-__all__ = ["caller_has_left", "follow_caller"]
-
 
 def _never() -> bool:
     return False

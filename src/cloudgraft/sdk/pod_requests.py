@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import Pod
 
-__all__ = ["pod_requests"]
-
 _Resources = Mapping[str, Quantity]
 
 

@@ -15,9 +15,6 @@ from typing import Protocol
 from cloudgraft.sdk.errors import UnsupportedError
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
 
-__all__ = ["Provider", "Question", "ReadyReplies"]
-
-
 # -- Reply cache -------------------------------------------------------------------------------------------------------
 # Lets a transport send a cached reply without asking the provider, until something that it depends on changes.
 #

@@ -12,9 +12,6 @@ from typing import NoReturn
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws
 
-__all__ = ["InvalidQuantityError", "Quantity", "amount", "check_amounts"]
-
-
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 # Possessive (++): a long run of digits before an error is scanned once, not once per digit.

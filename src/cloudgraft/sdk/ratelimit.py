@@ -16,8 +16,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Dropped", "LogLimit", "TokenBucket"]
-
 
 class TokenBucket:
     """Allows ``rate`` units a second on average, and ``burst`` units at once. Not thread-safe."""

@@ -13,9 +13,6 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-__all__ = ["SHORTEST_TOKEN", "hide", "may_name_a_secret", "redacted", "secret_values", "unhide"]
-
-
 SHORTEST_TOKEN: Final = 16  # characters of a token that a caller authenticates with; a shorter one can be guessed
 MASK: Final = "[secret]"
 _SHORTEST: Final = 4  # characters; a shorter secret is easy to guess, and occurs by chance in many lines

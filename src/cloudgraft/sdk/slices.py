@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Collection
 from itertools import islice
 from typing import TypeVar
 
-__all__ = ["in_slices"]
-
 T = TypeVar("T")
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-__all__ = ["group_of_template"]
-
 _TEMPLATE = "template-node-for-"
 
 

@@ -17,8 +17,6 @@ from typing import Any, ParamSpec, TypeVar
 
 from cloudgraft.sdk.errors import UnavailableError
 
-__all__ = ["BlockingPool"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -13,21 +13,6 @@ from datetime import timedelta
 from cloudgraft.sdk.errors import ErrorClass, InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity
 
-__all__ = [
-    "TAINT_EFFECTS",
-    "AutoscalingOptions",
-    "Container",
-    "Instance",
-    "InstanceError",
-    "InstanceState",
-    "NodeCondition",
-    "NodeGroup",
-    "NodeRef",
-    "NodeTemplate",
-    "Pod",
-    "Taint",
-]
-
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _FAKE_NODE_REASON = "k8s.io/cluster-autoscaler/fake-node-reason"
 

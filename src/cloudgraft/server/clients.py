@@ -13,9 +13,6 @@ from cloudgraft.certs.names import names_in_pem
 from cloudgraft.net.connections import RateLimitedLog
 from cloudgraft.server.connection_watch import ConnectionWatch
 
-__all__ = ["UnknownMethods", "only_message"]
-
-
 # -- admission before the body -----------------------------------------------------------------------------------------
 # gRPC reads the body of a unary call before it calls the handler. A client that sends none could hold any number of
 # calls open, unseen. So unary methods are registered as streaming ones: their handlers run at once, and read the single

@@ -15,8 +15,6 @@ from cloudgraft.net import connections
 from cloudgraft.net.connections import choose
 from cloudgraft.net.metrics import FLOOD, NOT_ALLOWED, TOO_MANY, Refuse
 
-__all__ = ["ConnectionWatch"]
-
 _EVERY: Final = 0.2  # seconds between two counts
 _EVERY_WHEN_FULL: Final = 0.05
 _LOOK_EVERY: Final = 5.0  # seconds between two scans of all descriptors, at most, when there are many

@@ -21,8 +21,6 @@ from cloudgraft.server.listener import abort
 from cloudgraft.wire import driver as wire
 from cloudgraft.wire.pb import driver_pb2 as pb
 
-__all__ = ["PAGE", "Callee", "Context", "DriverCalls"]
-
 T = TypeVar("T")
 Context = grpc.aio.ServicerContext[Any, Any]
 

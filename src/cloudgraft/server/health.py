@@ -9,8 +9,6 @@ from typing import Any, Final
 
 from grpc_health.v1 import health, health_pb2
 
-__all__ = ["Health"]
-
 log = logging.getLogger("cloudgraft.server")
 
 _LOOK_EVERY: Final = 1.0  # seconds; only for Watch: Check is answered from the current state

@@ -28,8 +28,6 @@ from cloudgraft.service.metrics import BUCKETS
 from cloudgraft.wire.externalgrpc import RPCS, SERVICE
 from cloudgraft.wire.pb import externalgrpc_pb2
 
-__all__ = ["NativeServer"]
-
 log = logging.getLogger("cloudgraft.server")
 
 _BEAT: Final = 1.0  # seconds between two heartbeats

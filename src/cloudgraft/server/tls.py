@@ -16,8 +16,6 @@ import grpc
 from cloudgraft.certs.pem import TlsMaterial, load_tls, stamp
 from cloudgraft.sdk.errors import CloudgraftError
 
-__all__ = ["ReloadingCredentials", "TlsFiles"]
-
 log = logging.getLogger("cloudgraft.server")
 
 

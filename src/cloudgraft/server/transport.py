@@ -13,8 +13,6 @@ from cloudgraft.server.listener import Access
 from cloudgraft.server.tls import ReloadingCredentials
 from cloudgraft.service import CloudProviderService
 
-__all__ = ["AutoscalerServer", "Transport", "choose_transport", "make_server"]
-
 
 class Transport(StrEnum):
     """The transport of the autoscaler's calls."""

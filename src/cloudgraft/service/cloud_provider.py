@@ -38,8 +38,6 @@ from cloudgraft.wire import externalgrpc as wire
 from cloudgraft.wire.externalgrpc import RPCS
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 
-__all__ = ["KEPT", "Call", "CloudProviderService"]
-
 log = logging.getLogger("cloudgraft.service")
 
 # Calls whose answers may be kept, and the question that each asks of the provider.

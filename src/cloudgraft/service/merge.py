@@ -17,8 +17,6 @@ from cloudgraft.sdk.template_nodes import group_of_template
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
 from cloudgraft.service import checks
 
-__all__ = ["MergedProvider"]
-
 log = logging.getLogger("cloudgraft.merge")
 
 T = TypeVar("T")

@@ -16,9 +16,6 @@ from cloudgraft.net.metrics import ListenerMetrics
 from cloudgraft.sdk.errors import StatusCode
 from cloudgraft.wire.externalgrpc import RPCS
 
-__all__ = ["AnsweredCalls", "ReadyReplyMetrics"]
-
-
 # -- ready reply metrics -----------------------------------------------------------------------------------------------
 # Adds the calls that a transport answered itself to those that the service answered, under the same names.
 

@@ -36,8 +36,6 @@ from cloudgraft.sdk.types import (
 from cloudgraft.service.memo import Memo
 from cloudgraft.service.snapshot_reader import Extras, SnapshotReader, View
 
-__all__ = ["SnapshotProvider", "SnapshotSettings"]
-
 log = logging.getLogger("cloudgraft.snapshot")
 
 T = TypeVar("T")

@@ -20,8 +20,6 @@ from pydantic.alias_generators import to_camel
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.simcloud.fields import Fields, count, is_number, number, shown, text
 
-__all__ = ["Chaos", "Faults", "Odds", "Span"]
-
 T = TypeVar("T")
 
 

@@ -37,8 +37,6 @@ from cloudgraft.simcloud.pages import Page
 from cloudgraft.simcloud.records import LedgerEntry, Order, Record, SimMachine
 from cloudgraft.simcloud.shapes import Catalog, Offer
 
-__all__ = ["SimulatedCloud"]
-
 Work = Callable[[], object]
 
 

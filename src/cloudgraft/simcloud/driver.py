@@ -21,9 +21,6 @@ from cloudgraft.simcloud.pages import Page, read_all
 from cloudgraft.simcloud.records import Order
 from cloudgraft.simcloud.shapes import Catalog
 
-__all__ = ["InProcessLink", "Link", "SimulatedDriver"]
-
-
 # -- links -------------------------------------------------------------------------------------------------------------
 # How the driver reaches its cloud: the common interface, and the link to one in the same process.
 

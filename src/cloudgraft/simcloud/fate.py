@@ -13,9 +13,6 @@ from typing import TypeVar
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, RateLimitedError, UnavailableError
 from cloudgraft.simcloud.chaos import Chaos, Faults, Odds, Span
 
-__all__ = ["CloudFailureError", "Dice", "Fate", "LostAnswerError", "Operation", "decide_fate"]
-
-
 # -- odds --------------------------------------------------------------------------------------------------------------
 # Counted faults run out, the others are drawn. Not safe for threads: the cloud guards it.
 

@@ -13,8 +13,6 @@ from typing import TypeGuard
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.nearest import nearest
 
-__all__ = ["Fields", "count", "is_number", "number", "shown", "text"]
-
 _LONGEST = 256  # characters of a text; names, tags and labels of real clouds are shorter
 _MOST = 64  # entries of a mapping
 _LARGEST = 1e9  # seconds: thirty years

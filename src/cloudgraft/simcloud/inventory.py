@@ -13,8 +13,6 @@ from typing import Final
 
 from cloudgraft.simcloud.records import Record
 
-__all__ = ["REMEMBERED", "Inventory"]
-
 REMEMBERED: Final = 3600.0  # seconds for which a late list can still show a gone machine
 
 

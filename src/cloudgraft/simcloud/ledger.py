@@ -23,8 +23,6 @@ from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.simcloud.options import MachineSettings
 from cloudgraft.simcloud.records import Order, Record
 
-__all__ = ["Ledger"]
-
 _FORMAT: Final = "1"
 _COLUMNS: Final = (
     "seq",

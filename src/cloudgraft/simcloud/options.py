@@ -16,8 +16,6 @@ from cloudgraft.sdk.quantity import amount, check_amounts
 from cloudgraft.sdk.types import Taint
 from cloudgraft.simcloud.fields import Fields
 
-__all__ = ["MachineSettings", "ShapeOptions", "SimulatedOptions"]
-
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _MOST_PER_PAGE = 1000
 

@@ -8,8 +8,6 @@ from typing import Generic, TypeVar
 
 from cloudgraft.sdk.errors import UnavailableError
 
-__all__ = ["Page", "read_all"]
-
 T = TypeVar("T")
 
 

@@ -14,8 +14,6 @@ from decimal import Decimal
 from cloudgraft.sdk.driver import Machine, MachineState, Shape
 from cloudgraft.simcloud.options import MachineSettings
 
-__all__ = ["LedgerEntry", "Order", "Record", "SimMachine"]
-
 _HOUR = Decimal(3600)
 _CENTS = Decimal("0.000001")  # the precision of amounts
 

@@ -13,8 +13,6 @@ from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.simcloud.options import ShapeOptions, SimulatedOptions
 
-__all__ = ["DEFAULT_SHAPES", "Catalog", "Offer"]
-
 DEFAULT_SHAPES: Final[Mapping[str, ShapeOptions]] = {
     "small": ShapeOptions(cpu=2, memory="4Gi", ephemeral_storage="40Gi", hourly=Decimal("0.02")),
     "medium": ShapeOptions(cpu=4, memory="16Gi", ephemeral_storage="80Gi", hourly=Decimal("0.06")),

@@ -17,8 +17,6 @@ from sqlalchemy import Connection, Table, bindparam, select, update
 
 from cloudgraft.store.journal import JournalBrokenError
 
-__all__ = ["CHECKSUM", "IllegalRowError", "Seal", "columns", "seal_all"]
-
 CHECKSUM: Final = "checksum"  # the column
 _NUMBERED: Final = {"events": "seq"}  # keys that the database assigns after the row was sealed; indexes verify them
 _AT_ONCE: Final = 1000

@@ -27,8 +27,6 @@ from cloudgraft.store.databases.files import write_whole
 from cloudgraft.store.journal import JournalBrokenError, JournalUnavailableError
 from cloudgraft.store.statements import Owner, owner_row, read_owner, write_owner
 
-__all__ = ["ClusterIdFile", "Configured", "SettledId", "check_cluster_id", "new_cluster_id", "owner_of", "settle_owner"]
-
 _log = logging.getLogger("cloudgraft.store")
 _LENGTH = 10
 _PATTERN = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")

@@ -9,15 +9,6 @@ from dataclasses import dataclass
 from cloudgraft.sdk.errors import PreconditionError, UnavailableError
 from cloudgraft.store.records import Change, Contents, Event
 
-__all__ = [
-    "EventQuery",
-    "FencedError",
-    "Journal",
-    "JournalBrokenError",
-    "JournalLockedError",
-    "JournalUnavailableError",
-]
-
 
 class JournalUnavailableError(UnavailableError):
     """The journal cannot be read or written now: disk full, database away. It may be possible again later.

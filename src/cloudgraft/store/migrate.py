@@ -18,8 +18,6 @@ from cloudgraft.store.schema import HEAD, metadata, version
 if TYPE_CHECKING:
     from alembic.config import Config
 
-__all__ = ["JOURNAL", "Schema", "SchemaState", "alembic_config", "create", "look", "upgrade"]
-
 JOURNAL: Final = Layout(
     noun="journal",
     metadata=metadata,

@@ -10,24 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
 
-__all__ = [
-    "Change",
-    "CloudRecord",
-    "Contents",
-    "DeclaredGroup",
-    "ErrorRecord",
-    "Event",
-    "GroupRecord",
-    "LearnedRecord",
-    "MachineRecord",
-    "PauseRecord",
-    "Presence",
-    "Progress",
-    "RequestRecord",
-    "Scope",
-    "State",
-]
-
 
 class State(enum.Enum):
     """The stage of a machine's life. :mod:`cloudgraft.engine.machines.states` lists the allowed transitions."""

@@ -26,19 +26,6 @@ from cloudgraft.store.records import (
     State,
 )
 
-__all__ = [
-    "Reader",
-    "cloud_row",
-    "declared_row",
-    "event_row",
-    "group_row",
-    "learned_row",
-    "machine_row",
-    "pause_row",
-    "progress_row",
-    "request_row",
-]
-
 E = TypeVar("E", bound=enum.Enum)
 Row = Sequence[Any]
 Values = dict[str, object]

@@ -23,24 +23,6 @@ from sqlalchemy import (
     false,
 )
 
-__all__ = [
-    "HEAD",
-    "clouds",
-    "declared_groups",
-    "events",
-    "fence",
-    "journal",
-    "learned",
-    "lease",
-    "machines",
-    "metadata",
-    "node_groups",
-    "pauses",
-    "progress",
-    "requests",
-    "version",
-]
-
 HEAD: Final = "0007"  # the newest migration: what this release of cloudgraft reads and writes
 
 metadata = MetaData()

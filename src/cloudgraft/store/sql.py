@@ -23,8 +23,6 @@ from cloudgraft.store.lease.fence import Opening, check_fence, take_fence
 from cloudgraft.store.lease.row import Claim, fence
 from cloudgraft.store.records import Change, Contents, Event
 
-__all__ = ["SqlJournal"]
-
 _log = logging.getLogger("cloudgraft.store")
 _OPEN_SECONDS = 600.0  # an old journal is copied and migrated
 _LOAD_SECONDS = 60.0

@@ -28,19 +28,6 @@ from cloudgraft.store.rows import (
     request_row,
 )
 
-__all__ = [
-    "REQUESTS_KEPT",
-    "Owner",
-    "conflict_error",
-    "owner_row",
-    "purge",
-    "read_contents",
-    "read_events",
-    "read_owner",
-    "write_change",
-    "write_owner",
-]
-
 _INSERTS: dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]] = {
     "sqlite": sqlite.insert,
     "postgresql": postgresql.insert,

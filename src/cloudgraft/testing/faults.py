@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-__all__ = ["CallLog", "LoggedCall", "recorded"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 _CALLS_KEPT = 10_000

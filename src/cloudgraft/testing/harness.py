@@ -14,8 +14,6 @@ from cloudgraft.server.serve import ServeOptions, running
 from cloudgraft.server.tls import TlsFiles
 from cloudgraft.service import CloudProviderService
 
-__all__ = ["Served", "serving"]
-
 
 @dataclass(frozen=True, slots=True)
 class Served:

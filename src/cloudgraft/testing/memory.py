@@ -31,8 +31,6 @@ from cloudgraft.sdk import (
 )
 from cloudgraft.testing.faults import CallLog, recorded
 
-__all__ = ["MemoryGroup", "MemoryOptions", "MemoryProvider"]
-
 _REMEMBER_GONE = 30 * 60  # seconds; a Node object may outlive its machine that long (R24)
 
 

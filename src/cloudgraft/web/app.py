@@ -20,8 +20,6 @@ from cloudgraft.web.authentication import OPEN_PATHS, FrontDoor
 from cloudgraft.web.identity import Gatekeeper
 from cloudgraft.web.problems import MEDIA_TYPE, PROBLEMS, Fault, Problem, error_of, problem_of
 
-__all__ = ["DEFAULT_MAX_BODY", "make_app"]
-
 DEFAULT_MAX_BODY: Final = 1 << 20  # bytes of a request
 _SECURITY: Final = {
     "token": {"type": "http", "scheme": "bearer", "description": "A token of the server's `clients`."},

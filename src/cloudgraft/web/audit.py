@@ -14,8 +14,6 @@ from pathlib import Path
 
 from cloudgraft.sdk.errors import PreconditionError
 
-__all__ = ["AuditLog", "AuditRecord"]
-
 _LOG = logging.getLogger("cloudgraft.audit")
 
 

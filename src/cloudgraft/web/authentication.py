@@ -19,21 +19,6 @@ from cloudgraft.web.audit import AuditLog, AuditRecord
 from cloudgraft.web.identity import Caller, Gatekeeper
 from cloudgraft.web.problems import MEDIA_TYPE, problem_of
 
-__all__ = [
-    "AUDITED",
-    "DOOR",
-    "OPEN_PATHS",
-    "PEER_NAMES",
-    "Door",
-    "FrontDoor",
-    "allowed",
-    "audited",
-    "caller_of",
-    "roles_of",
-    "unaudited",
-]
-
-
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})  # paths that need no authentication
 DOOR: Final = "door"  # in the state of a request: receives whether the client is known
 PEER_NAMES: Final = "peer_names"  # in the state of a request: the names in the client's certificate

@@ -26,8 +26,6 @@ from cloudgraft.sdk.hosts import is_loopback_host
 from cloudgraft.sdk.secrecy import hide, unhide
 from cloudgraft.web.problems import error_of
 
-__all__ = ["Answer", "ClientTls", "WebClient"]
-
 _LOG = logging.getLogger("cloudgraft.web")
 _NOT_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 _CONNECT_SHARE: Final = 0.9  # share of a request's timeout: an unreachable server is reported before the timeout

@@ -12,8 +12,6 @@ from typing import Final
 
 from cloudgraft.certs.token_file import TokenFile, token_hash
 
-__all__ = ["ANY_ROLE", "Caller", "ClientRule", "Gatekeeper"]
-
 ANY_ROLE: Final = "*"  # of any caller on this host; without TLS and clients all programs look the same
 
 

@@ -31,8 +31,6 @@ from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, Precond
 from cloudgraft.web.authentication import DOOR, PEER_NAMES, Door
 from cloudgraft.web.problems import MEDIA_TYPE, problem_of
 
-__all__ = ["WebListener", "WebTls"]
-
 _LOG = logging.getLogger("cloudgraft.web")
 _KEEP_ALIVE = 75  # seconds; longer than the interval of an agent's heartbeats, or of a front's reads
 _FAREWELL = 0.2  # seconds that a client has to close its side of a connection

@@ -10,9 +10,6 @@ from typing import TypeVar
 
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["cursor_after", "etag_of", "key_of", "page", "revision_of"]
-
-
 T = TypeVar("T")
 
 

@@ -23,8 +23,6 @@ from cloudgraft.sdk.errors import (
     error_from_slug,
 )
 
-__all__ = ["MEDIA_TYPE", "PROBLEMS", "EditedMeanwhileError", "Fault", "Problem", "error_of", "problem_of"]
-
 MEDIA_TYPE: Final = "application/problem+json"
 
 

@@ -14,18 +14,6 @@ from cloudgraft.wire.pb import dock_pb2 as v1
 from cloudgraft.wire.pb import dock_v0_pb2 as v0
 from cloudgraft.wire.rpc import Rpc, rpc_table
 
-__all__ = [
-    "CONNECT",
-    "REGISTER",
-    "V0_SERVICES",
-    "V1_SERVICE",
-    "duration_from_pb",
-    "duration_to_pb",
-    "put_duration",
-    "v0_rpcs",
-    "v1_rpcs",
-]
-
 V1_SERVICE: Final = "cloudgraft.dock.v1.Dock"
 V0_SERVICES: Final = ("service.Servicegrpc", "infra.Infragrpc")  # the second one is the older
 CONNECT: Final = "Connect"  # v1's stream

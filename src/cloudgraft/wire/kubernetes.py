@@ -20,8 +20,6 @@ from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import Container, NodeCondition, NodeTemplate, Pod, Taint
 from cloudgraft.wire.pb import kubernetes_pb2 as pb
 
-__all__ = ["decode_node", "decode_pod", "encode_node", "encode_pod"]
-
 _M = TypeVar("_M", bound=Message)
 _V = TypeVar("_V")
 

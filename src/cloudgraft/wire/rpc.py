@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from google.protobuf.message import Message
 
-__all__ = ["Rpc", "rpc_table"]
-
 
 @dataclass(frozen=True, slots=True)
 class Rpc:

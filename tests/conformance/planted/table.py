@@ -15,9 +15,7 @@ from tests.conformance.planted import (
     faults_sizes,
     faults_template,
 )
-from tests.conformance.planted.fault import ENTERED, Fault
-
-__all__ = ["FAULTS", "Fault"]
+from tests.conformance.planted.fault import ENTERED
 
 _MODULES: Final = (
     faults_groups,

@@ -9,9 +9,7 @@ import pytest
 
 from cloudgraft.discovery.service import Discovery
 from tests.discovery.core.markets import Place
-from tests.postgres import PostgresServer, postgres
-
-__all__ = ["discovery", "each_place", "place", "postgres", "postgres_place", "sqlite_place"]
+from tests.postgres import PostgresServer
 
 
 @pytest.fixture

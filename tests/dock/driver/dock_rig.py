@@ -134,6 +134,3 @@ async def docked(rig: DockRig) -> AsyncIterator[DockRig]:
     """Started here, closed at the end."""
     async with rig.harbour, running(rig):
         yield rig
-
-
-__all__ = ["DockRig", "docked"]

@@ -20,8 +20,6 @@ from tests.crash.process import _FORKS, _ONE_AT_A_TIME, Process
 from tests.crash.setting import Order, desired_state
 from tests.crash.trapped import TrappedDriver
 
-__all__ = ["ExecProcess"]
-
 _SCRIPT = Path(__file__).with_name("sim_script.py")
 
 

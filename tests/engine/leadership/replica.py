@@ -8,8 +8,6 @@ from collections.abc import Callable
 from cloudgraft.engine.leadership import Leadership, LeaseLike
 from tests.engine.hand_timer import HandTimer
 
-__all__ = ["LATE", "LOST", "TTL", "USABLE", "Replica"]
-
 TTL = 10.0
 USABLE = 8.0  # the lease without its margin
 LOST = "fenced: the lease is lost, and another process may lead"

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 from unittest import mock
 
-__all__ = ["FAULTS", "Planted", "both", "plant", "replaced", "table"]
-
 Patch = Callable[[], AbstractContextManager[object]]
 
 

@@ -14,9 +14,6 @@ from rich.text import Text
 
 from cloudgraft.cli.views.call import clean
 
-__all__ = ["ago", "console", "output_option", "print_json", "print_result", "table", "text"]
-
-
 _PIPE_WIDTH: Final = 100_000  # in a pipe nothing is truncated or wrapped
 _STYLES: Final = {
     "running": "green",

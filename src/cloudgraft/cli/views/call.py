@@ -28,8 +28,6 @@ from cloudgraft.wire import externalgrpc as wire
 from cloudgraft.wire.kubernetes import decode_node
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 
-__all__ = ["clean", "notes", "print_table", "to_json", "to_people"]
-
 _PIPE_WIDTH: Final = 100_000  # in a pipe nothing is truncated or wrapped
 _ERROR_CLASSES: Final[dict[int, str]] = {ErrorClass.OUT_OF_RESOURCES: "out of resources", ErrorClass.OTHER: "other"}
 _STATES: Final = {state.value: state.name.lower() for state in InstanceState}

@@ -10,8 +10,6 @@ from rich.text import Text
 
 from cloudgraft.cli.views.admin import ago, table, text
 
-__all__ = ["view"]
-
 Report = Mapping[str, Any]
 _PROBLEMS: Final = 5  # problems with nodes to show
 

@@ -43,16 +43,6 @@ from cloudgraft.config.sections.web_server import (
     web_clients,
 )
 
-__all__ = [
-    "DiscoveryClientEntry",
-    "DiscoveryConfig",
-    "DiscoveryImport",
-    "DiscoveryStore",
-    "DiscoveryVault",
-    "Reach",
-    "load_discovery",
-]
-
 _EXAMPLE: Final = "the least is, in one line: listen: 127.0.0.1:9010"
 _VARIABLE: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 

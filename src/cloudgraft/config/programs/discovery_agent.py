@@ -20,17 +20,6 @@ from cloudgraft.config.section import Section
 from cloudgraft.config.sections.server import Log
 from cloudgraft.sdk.hosts import is_loopback_host
 
-__all__ = [
-    "AgentCluster",
-    "AgentConfig",
-    "AgentNetwork",
-    "AgentPrices",
-    "AgentServer",
-    "AgentShare",
-    "AgentTls",
-    "load_agent",
-]
-
 _EXAMPLE: Final = "the least is: server: {address: https://discovery.example:9010} / kubernetes: {inCluster: true}"
 _AMOUNT: Final = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?")
 

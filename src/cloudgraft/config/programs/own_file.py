@@ -14,8 +14,6 @@ from cloudgraft.config.fields import LoadContext
 from cloudgraft.config.problems import ConfigError, Problem
 from cloudgraft.config.section import Section, hide_secrets
 
-__all__ = ["load_own"]
-
 S = TypeVar("S", bound=Section)
 _MOST_BYTES = 1 << 20
 

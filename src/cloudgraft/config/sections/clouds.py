@@ -28,8 +28,6 @@ from cloudgraft.config.sections.guards import Guards
 from cloudgraft.config.sections.process import Backoff, PluginProcess
 from cloudgraft.sdk.list_budget import MOST_BYTES, MOST_MACHINES
 
-__all__ = ["CallBackoff", "CloudConfig", "CloudEngine", "EntryPointCloud", "PluginCloud"]
-
 
 class CallBackoff(Backoff):
     """How long to wait before a failed call is retried; the time doubles with each failure."""

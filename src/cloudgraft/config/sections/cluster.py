@@ -12,8 +12,6 @@ from cloudgraft.config.section import Section
 from cloudgraft.joining.chores import ClusterSettings
 from cloudgraft.joining.match import Way
 
-__all__ = ["Kubernetes"]
-
 
 class Kubernetes(Section):
     """The cluster that machines join. Without it cloudgraft does not see the nodes of its machines.

@@ -29,19 +29,6 @@ from cloudgraft.config.section import Section
 from cloudgraft.config.sections.limits import DockLimits
 from cloudgraft.sdk.secrecy import SHORTEST_TOKEN
 
-__all__ = [
-    "Dock",
-    "DockCaller",
-    "DockClass",
-    "DockDriver",
-    "DockEngine",
-    "DockKind",
-    "DockKubernetes",
-    "DockTls",
-    "dock_checks",
-]
-
-
 _MOST_TOKEN_BYTES: Final = 1 << 16
 _VARIABLE: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _SECRETS: Final = ("secret_file", "secret_dir", "secret_env")

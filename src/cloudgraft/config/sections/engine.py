@@ -13,8 +13,6 @@ from cloudgraft.config.kubernetes import LabelKey
 from cloudgraft.config.section import Section
 from cloudgraft.sdk.hosts import is_loopback_host
 
-__all__ = ["Engine", "MassAbsence", "Orphans", "Repair", "Webhook"]
-
 
 class Repair(Section):
     """Replaces a running machine that its cloud reports dead, or whose node has not been ready for long."""

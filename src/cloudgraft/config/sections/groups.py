@@ -17,8 +17,6 @@ from cloudgraft.config.section import Section
 from cloudgraft.config.sections.join import Join
 from cloudgraft.sdk.types import AutoscalingOptions
 
-__all__ = ["EvictionHard", "Group", "GroupOptions", "NodeGroupConfig", "Template", "fan_out"]
-
 LONGEST_ID = 1024
 _INT32_MAX = 2**31 - 1
 

@@ -9,8 +9,6 @@ from pydantic import Field, StrictInt
 from cloudgraft.config.fields import Kind, MoneyPerDay
 from cloudgraft.config.section import Section
 
-__all__ = ["Guards"]
-
 _Count = Annotated[StrictInt, Kind("whole number")]
 
 

@@ -20,8 +20,6 @@ from cloudgraft.joining.tokens import public_key_hashes
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.secrecy import hide
 
-__all__ = ["Join", "JoinToken"]
-
 _GROUP: Final = re.compile("system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]")
 _KUBEADM_GROUP: Final = "system:bootstrappers:kubeadm:default-node-token"
 # The group that may join, for each kind of cluster.

@@ -9,8 +9,6 @@ from pydantic import Field, StrictInt
 from cloudgraft.config.fields import PositiveDuration
 from cloudgraft.config.section import Section
 
-__all__ = ["DockLimits", "ServerLimits", "WebLimits"]
-
 _CONNECTIONS = (
     "Concurrent connections, at most a sixth of the process's open files. Above the limit, the oldest connections that "
     "have not authenticated are closed."

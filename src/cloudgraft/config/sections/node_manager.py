@@ -14,8 +14,6 @@ from cloudgraft.config.section import Section
 from cloudgraft.config.sections.limits import WebLimits
 from cloudgraft.config.sections.web_server import WebClientEntry, WebServerTls, check_web_address, web_client_checks
 
-__all__ = ["NodeManager", "NodeManagerClient", "node_manager_checks"]
-
 _SECTION = "nodeManager"
 
 

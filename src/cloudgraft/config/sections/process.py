@@ -12,8 +12,6 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictStr, Validati
 from cloudgraft.config.fields import Directory, Kind, LoadContext, PositiveDuration, Text, refuse
 from cloudgraft.config.section import Section
 
-__all__ = ["Backoff", "PluginProcess"]
-
 
 class Backoff(Section):
     """How long to wait before a plugin that ended is restarted; the time doubles with each failure."""

@@ -33,17 +33,6 @@ from cloudgraft.config.fields import (
 from cloudgraft.config.section import Section
 from cloudgraft.config.sections.process import PluginProcess
 
-__all__ = [
-    "EntryPointProvider",
-    "ExternalGrpcProvider",
-    "ManagerTls",
-    "NodeManagerProvider",
-    "PluginProvider",
-    "ProviderConfig",
-    "RemoteTls",
-    "Snapshot",
-]
-
 
 class Snapshot(Section):
     """A snapshot in memory of a slow or remote provider, so that no call of the autoscaler waits for it."""

@@ -20,8 +20,6 @@ from cloudgraft.config.fields import (
 from cloudgraft.config.section import Section
 from cloudgraft.config.sections.limits import ServerLimits
 
-__all__ = ["Admin", "Log", "Server", "ServerTls"]
-
 
 class ServerTls(Section):
     """Mutual TLS. `cloudgraft certs init DIR` makes the files; they are read again when they change."""

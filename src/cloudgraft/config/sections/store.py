@@ -14,8 +14,6 @@ from cloudgraft.config.fields import Duration, Kind, LoadContext, NewFile, Posit
 from cloudgraft.config.section import Section
 from cloudgraft.sdk.hosts import is_loopback_host
 
-__all__ = ["DatabasePlace", "Postgresql", "Store"]
-
 SslMode = Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
 _DATABASE = re.compile(r"(?P<host>/.*?|\[[^\[\]]+\]|[^\s:\[\]/@]+)(?::(?P<port>[0-9]{1,5}))?/(?P<database>[^\s/?]+)")
 _PORT = 5432

@@ -12,8 +12,6 @@ from cloudgraft.config.fields import Name, ReadableFile, Text, is_loopback, refu
 from cloudgraft.config.problems import KeyPath, Problem, printable
 from cloudgraft.config.section import Section
 
-__all__ = ["WebClientEntry", "WebServerTls", "check_web_address", "web_client_checks", "web_clients"]
-
 
 class WebServerTls(Section):
     """TLS of the server. `cloudgraft certs init DIR` makes the files; they are read again when they change."""

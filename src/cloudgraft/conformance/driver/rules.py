@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from cloudgraft.conformance.rules import Level, Rule
 
-__all__ = ["DRIVER_RULES"]
-
 _MUST, _SHOULD = Level.MUST, Level.SHOULD
 
 _ANSWERS = (

@@ -27,8 +27,6 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
 )
 
-__all__ = ["judge_driver"]
-
 log = logging.getLogger("cloudgraft.conformance")
 
 _BLOCKS = (Status.FAILED, Status.BLOCKED, Status.ERROR)

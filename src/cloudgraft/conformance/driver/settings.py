@@ -11,8 +11,6 @@ from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["AnyDriver", "DriverSettings", "Trouble"]
-
 AnyDriver = Driver | BlockingDriver
 
 

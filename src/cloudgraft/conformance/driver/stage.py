@@ -18,9 +18,6 @@ from cloudgraft.conformance.rules import Level
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineSpec, MachineState
 from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, OutOfStockError, QuotaExceededError, Retry
 
-__all__ = ["DriverCheck", "DriverStage", "driver_check", "expect"]
-
-
 # -- stage -------------------------------------------------------------------------------------------------------------
 # A check works with machines to create, lists to read, other drivers, and messages for failures.
 

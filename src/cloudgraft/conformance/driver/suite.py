@@ -24,8 +24,6 @@ from cloudgraft.conformance.report import Result, Status
 from cloudgraft.conformance.rules import Level
 from cloudgraft.sdk.driver import Driver
 
-__all__ = ["DriverConformance", "explained"]
-
 _DEFAULT = DriverSettings()
 _LAST = 8  # calls that are shown of a failed check
 

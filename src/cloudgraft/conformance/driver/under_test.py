@@ -21,9 +21,6 @@ from cloudgraft.sdk.contain import contained
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec, MachineState, Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError
 
-__all__ = ["CLUSTER_ID", "LONGEST_GROUP", "Calls", "DriverUnderTest", "Marks", "certain_after", "known", "shut"]
-
-
 # -- calls -------------------------------------------------------------------------------------------------------------
 # Each call has a time limit and is recorded.
 

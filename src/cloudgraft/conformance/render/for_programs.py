@@ -11,9 +11,6 @@ from xml.etree import ElementTree as ET
 from cloudgraft.conformance.render.words import advice, clean, headline, is_violation, rules_of, verdict
 from cloudgraft.conformance.report import Exchange, Report, Result, Status
 
-__all__ = ["to_json", "to_junit"]
-
-
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 

@@ -10,8 +10,6 @@ from cloudgraft.conformance.render.words import advice, as_called, clean, headli
 from cloudgraft.conformance.report import Exchange, Report, Result, Status
 from cloudgraft.conformance.rules import RULES, Level
 
-__all__ = ["to_html"]
-
 _STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1c2430; --soft: #5b6675; --paper: #ffffff; --box: #f3f5f8; --edge: #d4dae2;
   --must: #b3141d; --should: #8a5a00; --note: #0b6277; --good: #16703a; --odd: #7a2d8f; }

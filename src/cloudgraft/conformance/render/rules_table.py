@@ -14,8 +14,6 @@ from rich.text import Text
 from cloudgraft.conformance.check import Check
 from cloudgraft.conformance.rules import RULES, Level, Rule
 
-__all__ = ["Row", "rows", "to_json", "view"]
-
 _STYLES: Final = {Level.MUST: "bold red", Level.SHOULD: "yellow", Level.NOTE: "cyan"}
 
 

@@ -14,8 +14,6 @@ from cloudgraft.conformance.render.words import advice, as_called, clean, headli
 from cloudgraft.conformance.report import Exchange, Report, Result, Status
 from cloudgraft.conformance.rules import Level
 
-__all__ = ["progress_line", "view"]
-
 _LEVEL_STYLES: Final = {Level.MUST: "bold red", Level.SHOULD: "yellow", Level.NOTE: "cyan"}
 _STATUS_STYLES: Final = {
     Status.PASSED: "green",

@@ -11,8 +11,6 @@ from cloudgraft.conformance.driver.rules import DRIVER_RULES
 from cloudgraft.conformance.report import Report, Result, Status
 from cloudgraft.conformance.rules import RULES, Level, Rule
 
-__all__ = ["advice", "as_called", "clean", "headline", "is_violation", "rules_of", "verdict"]
-
 _ALL: Final = {**RULES, **DRIVER_RULES}
 
 

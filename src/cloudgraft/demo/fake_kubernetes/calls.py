@@ -6,9 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Fault", "Json", "RefusedError", "Request", "missing"]
-
-
 # -- requests and faults -----------------------------------------------------------------------------------------------
 
 

@@ -12,9 +12,6 @@ from typing import Any, Final, cast
 from cloudgraft.demo.fake_kubernetes.calls import Json, RefusedError
 from cloudgraft.demo.fake_kubernetes.resources import Resource
 
-__all__ = ["check_change", "check_manifest", "named", "patched", "prepare", "prepare_secret", "stamp"]
-
-
 # -- patches -----------------------------------------------------------------------------------------------------------
 
 

@@ -16,9 +16,6 @@ from cloudgraft.demo.fake_kubernetes.store import Event
 if TYPE_CHECKING:
     from cloudgraft.demo.fake_kubernetes.server import KubeApi
 
-__all__ = ["Watching", "answer"]
-
-
 # -- calls -------------------------------------------------------------------------------------------------------------
 
 

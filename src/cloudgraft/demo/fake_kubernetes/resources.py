@@ -10,9 +10,6 @@ from urllib.parse import unquote
 
 from cloudgraft.demo.fake_kubernetes.calls import Json, RefusedError
 
-__all__ = ["LIQO", "USUAL", "Matches", "Resource", "Resources", "Route", "selection"]
-
-
 # -- kinds -------------------------------------------------------------------------------------------------------------
 # More can be added at any time, by hand or by a CustomResourceDefinition.
 

@@ -23,9 +23,6 @@ from cloudgraft.demo.fake_kubernetes.resources import Resource, Route, selection
 from cloudgraft.demo.fake_kubernetes.store import Store
 from cloudgraft.demo.fake_kubernetes.users import User, Users
 
-__all__ = ["TOKEN", "Admit", "HttpServer", "KubeApi"]
-
-
 # -- HTTP --------------------------------------------------------------------------------------------------------------
 # Authenticates, authorizes, and answers in the API's own form.
 

@@ -15,8 +15,6 @@ from cloudgraft.demo.fake_kubernetes.calls import Json, RefusedError, missing
 from cloudgraft.demo.fake_kubernetes.objects import check_change, named, prepare, prepare_secret, stamp
 from cloudgraft.demo.fake_kubernetes.resources import Resource, Resources
 
-__all__ = ["Event", "Key", "Store"]
-
 Key = tuple[str, str, str]  # the kind by its plural or full name, the namespace, the name
 _REMEMBERED: Final = 50_000  # events; a watch from before them must list again
 _FOREGROUND: Final = "foregroundDeletion"  # the object waits for what it owns; a fake collector removes it

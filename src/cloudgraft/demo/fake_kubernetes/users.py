@@ -12,8 +12,6 @@ from cloudgraft.demo.fake_kubernetes.calls import Json
 if TYPE_CHECKING:
     from cloudgraft.demo.fake_kubernetes.store import Store
 
-__all__ = ["User", "Users", "account_name"]
-
 
 def account_name(namespace: str, name: str) -> str:
     """The user name of a service account."""

@@ -17,8 +17,6 @@ from cloudgraft.demo.fake_liqo import FakeLiqo, Member, install, settle
 from cloudgraft.kube.connect import connect
 from cloudgraft.sdk.errors import CloudgraftError
 
-__all__ = ["main"]
-
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs it; the exit code is 1 when an API cannot be used at the start."""

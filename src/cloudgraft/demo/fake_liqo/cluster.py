@@ -12,8 +12,6 @@ from cloudgraft.kube.objects import CustomObject, Kind, Manifest, PatchStyle
 from cloudgraft.kube.watched import Watched
 from cloudgraft.sdk.errors import AlreadyExistsError, ConflictError, NotFoundError
 
-__all__ = ["Cluster"]
-
 
 class Cluster:
     """A cluster's API. Reads may be slightly old, so that all changes are idempotent."""

@@ -24,9 +24,6 @@ from cloudgraft.kube.client import KubeClient
 from cloudgraft.kube.objects import CustomObject, Kind, PatchStyle, custom_kind
 from cloudgraft.sdk.errors import AlreadyExistsError, NotFoundError
 
-__all__ = ["definition", "definitions", "guard_names", "install", "settle"]
-
-
 # -- definitions of kinds ----------------------------------------------------------------------------------------------
 # They accept every field, and have Liqo's names, scopes and status subresources: enough for a real API server to serve
 # these kinds where Liqo's chart cannot be had.

@@ -29,8 +29,6 @@ from cloudgraft.demo.fake_liqo.words import (
 from cloudgraft.kube.client import KubeClient
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 
-__all__ = ["FakeLiqo", "Member", "playing"]
-
 _LOG = logging.getLogger("cloudgraft.fakeliqo")
 _CONSUMER_KINDS: Final = (
     *NETWORK_KINDS,

@@ -32,9 +32,6 @@ from cloudgraft.demo.fake_liqo.words import (
 )
 from cloudgraft.kube.objects import CustomObject, Kind
 
-__all__ = ["NETWORK_KINDS", "ForeignClusters", "Network"]
-
-
 # -- foreign clusters --------------------------------------------------------------------------------------------------
 # Liqo reports each peer as a ForeignCluster, made as soon as anything about the peer exists.
 # As Liqo 1.2 does, it asks the peer's API with the credentials that were there when it first looked, and looks again

@@ -41,8 +41,6 @@ from cloudgraft.kube.objects import Change, CustomObject, Kind, Listing, PatchSt
 from cloudgraft.kube.watched import Watched
 from cloudgraft.sdk.errors import CloudgraftError, ConflictError, NotFoundError, PermissionDeniedError
 
-__all__ = ["Reflector", "Replicator"]
-
 _LOG = logging.getLogger("cloudgraft.fakeliqo")
 _TIMEOUT: Final = 3.0
 _LOOPBACK = AllowedNetworks.of(["127.0.0.0/8"])  # where all clusters of tests are

@@ -10,9 +10,6 @@ from typing import Any, Final
 
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["STEPS", "Pace", "Rules", "Script"]
-
-
 # -- rules -------------------------------------------------------------------------------------------------------------
 # The same words work from three sides: a :class:`Script` in this process, a JSON file, and a ConfigMap ``fakeliqo`` in
 # the namespace ``liqo`` of the consumer with the JSON under ``script.json``:

@@ -36,9 +36,6 @@ from cloudgraft.demo.fake_liqo.words import (
 )
 from cloudgraft.kube.objects import CustomObject, custom_kind
 
-__all__ = ["PROVIDER_KINDS", "Grants", "SliceRequests", "local_slices"]
-
-
 # -- consumer ----------------------------------------------------------------------------------------------------------
 # The consumer completes a slice, and turns the granted resources into an identity and a virtual node.
 

@@ -33,9 +33,6 @@ from cloudgraft.demo.fake_liqo.words import (
 from cloudgraft.kube.objects import LEASES, CustomObject, PatchStyle
 from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
 
-__all__ = ["VirtualNodes", "node_manifest", "node_status", "without_taint_of_unready"]
-
-
 # -- nodes -------------------------------------------------------------------------------------------------------------
 # Nodes for slices of remote clusters, exactly as Liqo makes them: with no providerID.
 

@@ -27,8 +27,6 @@ from cloudgraft.kube.objects import CONFIG_MAPS, NODES, POD_LOADS, ConfigMapObje
 from cloudgraft.kube.watched import Source, Watched
 from cloudgraft.sdk.errors import CloudgraftError, ConflictError, NotFoundError, PreconditionError, Retry
 
-__all__ = ["CLUSTER_ID_MAPS", "Agent", "AgentSettings", "Register", "cluster_id_of"]
-
 CLUSTER_ID_MAPS: Final[Kind[ConfigMapObject]] = replace(
     CONFIG_MAPS, label_selector="app.kubernetes.io/name=clusterid-configmap"
 )

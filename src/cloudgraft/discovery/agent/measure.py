@@ -14,8 +14,6 @@ from cloudgraft.discovery.model import Resources
 from cloudgraft.kube.objects import Node, PodLoad
 from cloudgraft.sdk.quantity import Quantity
 
-__all__ = ["Margin", "Measurement", "Rules", "counts", "measure"]
-
 _ZERO: Final = Quantity(0)
 _ONE: Final = Quantity(1)
 # other resources only if they are devices: "x/y"

@@ -20,9 +20,6 @@ from cloudgraft.web.app import make_app
 from cloudgraft.web.audit import AuditLog
 from cloudgraft.web.identity import Gatekeeper
 
-__all__ = ["Expiring", "PeriodicWork", "discovery_app", "discovery_gauges"]
-
-
 # -- Application -------------------------------------------------------------------------------------------------------
 
 

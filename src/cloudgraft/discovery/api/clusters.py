@@ -29,9 +29,6 @@ from cloudgraft.web.identity import Caller
 from cloudgraft.web.pages import etag_of, page, revision_of
 from cloudgraft.web.problems import EditedMeanwhileError
 
-__all__ = ["Cursor", "cluster_routes", "legacy_routes"]
-
-
 Id = Annotated[ClusterId, Path()]
 Cursor = Annotated[str, Query(pattern=r"^[A-Za-z0-9_\-]{0,400}$", description="Of the page before.")]
 IfMatch = Annotated[

@@ -25,8 +25,6 @@ from cloudgraft.web.authentication import allowed, unaudited
 from cloudgraft.web.identity import ANY_ROLE, Caller
 from cloudgraft.web.pages import page
 
-__all__ = ["market_routes"]
-
 Searcher = Annotated[Caller, allowed("node-manager", "operator", "read-only")]
 Reserver = Annotated[Caller, allowed("node-manager", "operator")]
 ReservationId = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._\-]{0,99}$")]

@@ -33,39 +33,6 @@ from cloudgraft.discovery.model import (
 )
 from cloudgraft.sdk.quantity import Quantity
 
-__all__ = [
-    "CLOSED",
-    "MOST_ENTRIES",
-    "NAME",
-    "Amounts",
-    "ClusterBody",
-    "ClusterId",
-    "ClusterPage",
-    "ClusterView",
-    "CredentialsBody",
-    "CredentialsView",
-    "Currency",
-    "HeartbeatBody",
-    "Labels",
-    "LegacyCluster",
-    "Message",
-    "Money",
-    "NetworkView",
-    "Port",
-    "Prices",
-    "PricesBody",
-    "PricesView",
-    "Text",
-    "Timestamp",
-    "View",
-    "Whole",
-    "amounts_in",
-    "amounts_out",
-    "moment",
-    "money_out",
-]
-
-
 # -- Field types -------------------------------------------------------------------------------------------------------
 # JSON in camelCase. Quantities are Kubernetes' own texts, money is a decimal text and an ISO currency, times are RFC
 # 3339 in UTC.

@@ -25,8 +25,6 @@ from cloudgraft.discovery.api.schemas import (
 )
 from cloudgraft.discovery.model import Need, Offer, Reservation, ReservationState, Strategy
 
-__all__ = ["OfferView", "ReservationBody", "ReservationPage", "ReservationView", "SearchBody", "SearchResult"]
-
 LONGEST_HOLD = 86_400  # seconds that a reservation may be held without being confirmed
 _Ids = Annotated[list[ClusterId], Field(max_length=10_000)]
 Owner = Annotated[StrictStr, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._/\-]{0,250}[A-Za-z0-9])?$")]

@@ -13,8 +13,6 @@ from cloudgraft.discovery.search.reservations import Record, cluster_of, living
 from cloudgraft.discovery.store.database import EVERYTHING
 from cloudgraft.discovery.store.statements import Delta
 
-__all__ = ["ClusterIndex"]
-
 
 class _Entry:
     """One cluster with its computed state, which is recomputed only when it may have changed."""

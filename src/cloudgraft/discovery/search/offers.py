@@ -27,9 +27,6 @@ from cloudgraft.discovery.search.reservations import UNREADY, lack_of, nanos_of
 from cloudgraft.discovery.search.selector import Selector
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["ROUGH", "Terms", "search", "why_not"]
-
-
 # -- Terms of a search -------------------------------------------------------------------------------------------------
 # Prepared once, so that each cluster costs little.
 

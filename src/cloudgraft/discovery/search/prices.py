@@ -17,8 +17,6 @@ from typing import Final
 
 from cloudgraft.discovery.model import PriceList, Resources
 
-__all__ = ["EXACT", "Amounts", "Asking", "amounts_of", "asking_at", "seconds_of"]
-
 # Enough digits for the largest quantity there is.
 EXACT: Final = Context(prec=200)
 _GIB: Final = Decimal(2**30)

@@ -41,22 +41,6 @@ from cloudgraft.discovery.model import (
 )
 from cloudgraft.sdk.quantity import Quantity
 
-__all__ = [
-    "UNREADY",
-    "Nanos",
-    "Record",
-    "Stock",
-    "cluster_of",
-    "expires",
-    "lack_of",
-    "living",
-    "moment",
-    "nanos_of",
-    "quantity_of",
-    "state_of",
-    "stock_of",
-]
-
 Nanos = Mapping[str, int]
 _NANOS: Final = 10**9
 UNREADY: Final = {ClusterState.CORDONED: "it is cordoned", ClusterState.STALE: "its agent is silent"}

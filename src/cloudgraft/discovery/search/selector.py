@@ -9,8 +9,6 @@ from typing import Final
 
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["Labels", "Selector", "Test"]
-
 Labels = Mapping[str, str]
 _NAME: Final = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?"
 _KEY: Final = re.compile(rf"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/)?{_NAME}")

@@ -14,8 +14,6 @@ from cloudgraft.store.databases.database import Access, Database, Mode
 from cloudgraft.store.databases.thread import DatabaseThread
 from cloudgraft.store.journal import JournalUnavailableError
 
-__all__ = ["EVERYTHING", "Store"]
-
 T = TypeVar("T")
 _log = logging.getLogger("cloudgraft.discovery")
 EVERYTHING = -1  # ``since`` of a reader that has nothing yet

@@ -26,8 +26,6 @@ from sqlalchemy import (
 
 from cloudgraft.store.databases.layout import Layout
 
-__all__ = ["HEAD", "LAYOUT", "clusters", "credentials", "metadata", "removed", "reservations", "state", "version"]
-
 HEAD: Final = "0002"
 
 metadata = MetaData()

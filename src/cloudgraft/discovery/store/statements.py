@@ -63,34 +63,6 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.store.journal import JournalBrokenError
 
-__all__ = [
-    "INSERTS",
-    "Delta",
-    "beat_text",
-    "begin_counting",
-    "change_cluster",
-    "confirm",
-    "count_up",
-    "expire",
-    "is_cordoned",
-    "prices_revision",
-    "prices_text",
-    "put_spec",
-    "read_delta",
-    "read_record",
-    "read_reservation",
-    "read_seq",
-    "release",
-    "remove_cluster",
-    "reservation_row",
-    "reserve",
-    "resources_text",
-    "set_prices",
-    "spec_text",
-    "write_beats",
-]
-
-
 # -- Values and rows ---------------------------------------------------------------------------------------------------
 # Quantities and money stay as they were written.
 

@@ -26,20 +26,6 @@ from cloudgraft.discovery.store.statements import INSERTS
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
 from cloudgraft.sdk.secrecy import hide
 
-__all__ = [
-    "Rotation",
-    "Sealed",
-    "Step",
-    "Vault",
-    "VaultKey",
-    "drop_credentials",
-    "new_key",
-    "read_credentials",
-    "rotate_some",
-    "write_credentials",
-]
-
-
 _KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 12
 _FORM: Final = b"\x01"  # format of the ciphertext: this byte, the nonce, the output of AES-GCM

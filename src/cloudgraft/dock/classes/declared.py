@@ -15,22 +15,6 @@ from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.secrecy import hide, unhide
 
-__all__ = [
-    "GARDENER",
-    "ClassId",
-    "Declared",
-    "SecretData",
-    "SecretId",
-    "SecretRedaction",
-    "Snapshot",
-    "class_of",
-    "named",
-    "secret_data",
-    "secret_ids",
-    "shown",
-]
-
-
 ClassId = tuple[Key, str]
 SecretId = tuple[str, str]  # namespace and name
 SecretData = Mapping[str, bytes]

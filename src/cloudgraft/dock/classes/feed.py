@@ -21,9 +21,6 @@ from cloudgraft.sdk.threads import BlockingPool
 if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient  # needs an extra
 
-__all__ = ["ClassFeed", "ClusterClasses"]
-
-
 # -- Classes of a Kubernetes cluster -----------------------------------------------------------------------------------
 
 

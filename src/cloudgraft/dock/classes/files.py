@@ -27,9 +27,6 @@ from cloudgraft.dock.classes.declared import (
 )
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["ConfiguredReader", "DirectoryReader", "FileStamp", "listed", "objects_in", "read_small", "stamp_of"]
-
-
 # -- Files of objects and of secrets -----------------------------------------------------------------------------------
 # Messages never repeat their content.
 

@@ -18,8 +18,6 @@ from cloudgraft.dock.classes.declared import ClassId, Declared, SecretData, Secr
 from cloudgraft.dock.protocol.messages import ClassRef, Key, MachineClass, Secret
 from cloudgraft.sdk.errors import NotFoundError, PreconditionError, UnavailableError
 
-__all__ = ["MachineClasses", "OnChanged"]
-
 OnChanged = Callable[[Key, Sequence[str], Sequence[str]], None]
 _LOG = logging.getLogger("cloudgraft.dock")
 _EPOCH: Final = 1_700_000_000  # v0 has 32 bits for a revision; so they last until 2091

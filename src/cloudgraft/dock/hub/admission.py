@@ -27,9 +27,6 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.server.listener import abort
 
-__all__ = ["Admission", "Registry"]
-
-
 # -- Registry ----------------------------------------------------------------------------------------------------------
 
 

@@ -22,8 +22,6 @@ from cloudgraft.server.clients import UnknownMethods
 from cloudgraft.server.connection_watch import ConnectionWatch
 from cloudgraft.server.listener import abort, check_exposure, has_port
 
-__all__ = ["DockListener", "DockTlsFiles"]
-
 log = logging.getLogger("cloudgraft.dock")
 
 

@@ -12,8 +12,6 @@ from prometheus_client.registry import Collector
 
 from cloudgraft.dock.hub.settings import DriverReport
 
-__all__ = ["DockMetrics"]
-
 _DRIVER: Final = ("kind", "api_version")
 # name -> (help text, labels). Gauges, except those in _COUNTERS.
 _FAMILIES: Final = {

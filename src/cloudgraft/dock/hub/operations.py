@@ -15,9 +15,6 @@ from cloudgraft.dock.protocol.messages import Answer, DriverInfo, Operation, Res
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InvalidArgumentError, UnavailableError
 
-__all__ = ["Deadlines", "Wait", "Waiting", "answer_or_error"]
-
-
 # -- Deadlines ---------------------------------------------------------------------------------------------------------
 # One timer serves many operations: most end in time, and cost nothing.
 

@@ -10,9 +10,6 @@ from typing import Final
 
 from cloudgraft.dock.protocol.dialect import Dialect
 
-__all__ = ["Notification", "Notifications", "Outbox"]
-
-
 # -- Bounded queue -----------------------------------------------------------------------------------------------------
 # A driver that never reads must not fill the memory.
 

@@ -34,9 +34,6 @@ from cloudgraft.wire.dock import CONNECT, REGISTER, V0_SERVICES, V1_SERVICE
 from cloudgraft.wire.pb import dock_pb2 as v1
 from cloudgraft.wire.pb import dock_v0_pb2 as v0
 
-__all__ = ["ClassRequests", "DockService", "listener_limits", "secret_json", "server_options"]
-
-
 # -- Machine classes and secrets ---------------------------------------------------------------------------------------
 # A driver sees only those of its own kind. Names are looked up and never become part of a path. A request for
 # something forbidden gets the same answer as one for something that does not exist.

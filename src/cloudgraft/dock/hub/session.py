@@ -26,8 +26,6 @@ from cloudgraft.dock.protocol.dialect import Bye, Dialect, Malformed, Reply, Tom
 from cloudgraft.dock.protocol.messages import Answer, DriverInfo, Key, Operation, Result
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, UnavailableError
 
-__all__ = ["HubContext", "Session", "State"]
-
 log = logging.getLogger("cloudgraft.dock")
 
 _CLASSES_KEPT: Final = 1000

@@ -12,9 +12,6 @@ from typing import Final, Self
 from cloudgraft.dock.protocol.messages import DriverInfo
 from cloudgraft.sdk.errors import RateLimitedError
 
-__all__ = ["NOTICED_WITHIN", "Bucket", "DriverReport", "HubSettings", "Limits"]
-
-
 # -- Settings and reports ----------------------------------------------------------------------------------------------
 
 

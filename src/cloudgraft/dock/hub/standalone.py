@@ -20,8 +20,6 @@ from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Sha
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.server.driver_calls import DriverCalls
 
-__all__ = ["EngineService"]
-
 _LONGEST: Final = timedelta(minutes=10)  # for a call without a deadline
 _LONGEST_NAME: Final = 253
 

@@ -36,8 +36,6 @@ from cloudgraft.sdk.errors import (
 if TYPE_CHECKING:
     from cloudgraft.dock.protocol.messages import Verb  # it imports this module
 
-__all__ = ["Code", "Meaning", "code_from", "code_of", "decode", "encode", "error_of", "meaning_of", "retry_after_of"]
-
 # the cap for a driver's retry-after: a wrong one would stop the calls for ever
 _LONGEST_HEARD: Final = timedelta(hours=1)
 

@@ -8,8 +8,6 @@ from cloudgraft.dock.protocol.codes import Code, Meaning, encode, meaning_of
 from cloudgraft.dock.protocol.messages import Verb
 from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, NotFoundError, Retry, UnsupportedError
 
-__all__ = ["codes_page"]
-
 
 def codes_page() -> str:
     """The whole page, in Markdown."""

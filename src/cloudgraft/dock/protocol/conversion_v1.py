@@ -29,22 +29,6 @@ from cloudgraft.wire.dock import duration_from_pb, duration_to_pb, put_duration
 from cloudgraft.wire.pb import dock_pb2 as pb
 from cloudgraft.wire.pb import driver_pb2
 
-__all__ = [
-    "PROTOCOL",
-    "PROTOCOL_NUMBER",
-    "class_to_pb",
-    "converted",
-    "hello_to_pb",
-    "info_from_pb",
-    "operation_from_pb",
-    "operation_to_pb",
-    "put_operation",
-    "result_from_pb",
-    "result_to_pb",
-    "secret_from_pb",
-    "secret_to_pb",
-]
-
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 PROTOCOL: Final = "v1"

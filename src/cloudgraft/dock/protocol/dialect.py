@@ -13,20 +13,6 @@ from cloudgraft.dock.protocol.messages import DriverInfo, Key, Operation, Result
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 from cloudgraft.sdk.secrecy import redacted
 
-__all__ = [
-    "LONGEST_TEXT",
-    "Beat",
-    "Bye",
-    "Dialect",
-    "Heard",
-    "Introduction",
-    "Malformed",
-    "Reply",
-    "Tombstones",
-    "checked_key",
-    "shortened",
-]
-
 _LONGEST_NAME: Final = 253
 LONGEST_TEXT: Final = 2000  # characters of a driver's error that are kept
 

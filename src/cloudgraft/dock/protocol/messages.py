@@ -10,19 +10,6 @@ from datetime import timedelta
 from cloudgraft.dock.protocol.codes import Code
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Shape
 
-__all__ = [
-    "Answer",
-    "ClassRef",
-    "DriverInfo",
-    "Key",
-    "MachineClass",
-    "Operation",
-    "Result",
-    "Secret",
-    "Status",
-    "Verb",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Key:

@@ -11,8 +11,6 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-__all__ = ["LARGE", "LARGEST_ENTRY", "MOST_ITEMS", "Turns", "cut_out", "entries", "fields"]
-
 LARGE: Final = 256 * 1024  # bytes; a shorter message is parsed in a few milliseconds
 MOST_ITEMS: Final = 250_000  # in one response: more tiny ones fit into a message, and would fill the memory
 LARGEST_ENTRY: Final = 64 * 1024  # bytes of one machine, shape or price, which is parsed at once

@@ -32,8 +32,6 @@ from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError, UnsupportedError
 from cloudgraft.wire.pb import dock_v0_pb2 as pb
 
-__all__ = ["PROTOCOL", "DialectV0"]
-
 PROTOCOL: Final = "v0"
 REGISTER: Final = "register"
 UNREGISTER: Final = "unregister"

@@ -20,8 +20,6 @@ from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, Unsuppo
 from cloudgraft.wire.dock import duration_to_pb
 from cloudgraft.wire.pb import dock_pb2 as pb
 
-__all__ = ["DialectV1"]
-
 _OPTIONAL: Final = frozenset({Verb.SHAPES, Verb.PRICES})
 _LONGEST_HELLO: Final = 5 << 18  # bytes: the results that a driver keeps, one MiB, and its description
 _MOST_LATE: Final = 2000  # results that are read from one hello; the driver keeps the rest, and resends it

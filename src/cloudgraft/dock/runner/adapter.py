@@ -18,18 +18,6 @@ from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 from cloudgraft.sdk.secrecy import redacted
 from cloudgraft.sdk.threads import BlockingPool
 
-__all__ = [
-    "CLASS_OF_THIS_CALL",
-    "Docked",
-    "DockedDriver",
-    "MachineError",
-    "ThreadedDriver",
-    "Use",
-    "current_class",
-    "status_of",
-]
-
-
 # -- Blocking drivers --------------------------------------------------------------------------------------------------
 
 

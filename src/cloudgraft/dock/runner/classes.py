@@ -25,8 +25,6 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.sdk.secrecy import secret_values
 
-__all__ = ["Classes", "Source", "class_from_json"]
-
 _MOST: Final = 256  # classes; a driver rarely has more than a few
 _AGAIN: Final = 1.0  # seconds; a retry-after tells the hub that nothing was done
 

@@ -20,9 +20,6 @@ from cloudgraft.dock.runner.options import RunnerOptions, Speech
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError, PreconditionError
 from cloudgraft.sdk.secrecy import hide, redacted, unhide
 
-__all__ = ["LARGEST_MESSAGE", "Dialled", "End", "Outbox", "Stream", "dial", "first_of", "why"]
-
-
 # -- Connection --------------------------------------------------------------------------------------------------------
 
 

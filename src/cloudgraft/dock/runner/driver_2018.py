@@ -15,8 +15,6 @@ from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineSpec, Ownership
 from cloudgraft.sdk.errors import InternalError, NotFoundError
 
-__all__ = ["ClassData", "Driver2018", "MachineClassMeta", "SecretMeta", "from_2018"]
-
 
 @dataclass(frozen=True, slots=True)
 class MachineClassMeta:

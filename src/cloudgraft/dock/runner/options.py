@@ -13,8 +13,6 @@ from cloudgraft.client.cloud_config import CloudConfig
 from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["RunnerOptions", "RunnerSettings", "Speech", "Tls"]
-
 _LONGEST_KEEPALIVE: Final = 86_400.0  # seconds
 
 

@@ -15,8 +15,6 @@ from cloudgraft.sdk.errors import PreconditionError
 from cloudgraft.sdk.secrecy import redacted
 from cloudgraft.server.signals import StopSignals
 
-__all__ = ["run", "run_until_told"]
-
 
 def run(
     driver: Driver | BlockingDriver,

@@ -25,8 +25,6 @@ from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError
 from cloudgraft.sdk.secrecy import redacted
 
-__all__ = ["DockRunner", "backoff_of", "wait_after"]
-
 log = logging.getLogger("cloudgraft.dock")
 
 _CLOSE: Final = 5.0  # seconds for the driver's own close()

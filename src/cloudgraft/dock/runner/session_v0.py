@@ -29,9 +29,6 @@ from cloudgraft.wire.dock import REGISTER, V0_SERVICES
 from cloudgraft.wire.driver import expect_all
 from cloudgraft.wire.pb import dock_v0_pb2 as pb
 
-__all__ = ["SERVICES", "ByProviderId", "SessionV0", "id_of"]
-
-
 # -- Lookup by providerID ----------------------------------------------------------------------------------------------
 # v0 has only that id; a driver of the sdk has two.
 

@@ -31,9 +31,6 @@ from cloudgraft.wire.dock import CONNECT, V1_SERVICE, duration_from_pb
 from cloudgraft.wire.driver import machine_from_pb
 from cloudgraft.wire.pb import dock_pb2 as pb
 
-__all__ = ["SessionV1", "decode_operation", "encode_result", "info_of", "priority_of"]
-
-
 # -- Messages of v1 on the driver's side -------------------------------------------------------------------------------
 
 

@@ -17,9 +17,6 @@ from cloudgraft.dock.runner.options import RunnerOptions
 from cloudgraft.dock.runner.work import OperationRunner
 from cloudgraft.wire.pb import dock_pb2 as pb
 
-__all__ = ["ResultPriority", "RunnerState", "Session", "UnacknowledgedResults"]
-
-
 # -- Unacknowledged results --------------------------------------------------------------------------------------------
 # The next connection sends them again.
 

@@ -21,8 +21,6 @@ from cloudgraft.sdk.errors import ConflictError, DeadlineError, InternalError, I
 from cloudgraft.sdk.secrecy import hide, secret_values, unhide
 from cloudgraft.wire.driver import expect_all
 
-__all__ = ["Job", "OperationRunner"]
-
 log = logging.getLogger("cloudgraft.dock")
 
 _REMEMBERED: Final = 1000  # machines that were created after their caller had left

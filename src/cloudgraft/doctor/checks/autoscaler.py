@@ -10,8 +10,6 @@ from cloudgraft.doctor.findings import Finding, found
 from cloudgraft.doctor.picture import Autoscaler, Mount, Picture
 from cloudgraft.doctor.releases import NEWEST, OLDEST, Release
 
-__all__ = ["check", "mount_of"]
-
 
 def check(picture: Picture) -> Iterator[Finding]:
     """Checks each autoscaler, and all together."""

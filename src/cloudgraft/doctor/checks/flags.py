@@ -14,9 +14,6 @@ from cloudgraft.documents import ForeignDocumentError, parse_yaml
 from cloudgraft.sdk.duration import format_duration
 from cloudgraft.sdk.types import AutoscalingOptions
 
-__all__ = ["check", "check_expanders", "check_options"]
-
-
 # -- flags -------------------------------------------------------------------------------------------------------------
 # Finds unknown flags, flags without effect, and harmful values.
 

@@ -14,9 +14,6 @@ from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import NodeTemplate, Taint
 
-__all__ = ["check", "check_templates"]
-
-
 # -- nodes -------------------------------------------------------------------------------------------------------------
 # Compares nodes with machines: the providerIDs above all, because the machine of a node with a wrong one is deleted.
 

@@ -11,9 +11,6 @@ from cloudgraft.doctor.findings import Finding, found
 from cloudgraft.doctor.picture import Cloud, Group, Machine, Picture, Server
 from cloudgraft.sdk.errors import AuthenticationError, ErrorClass, PermissionDeniedError
 
-__all__ = ["check", "check_sources"]
-
-
 # -- server ------------------------------------------------------------------------------------------------------------
 # Checks journal, leadership, groups, clouds, guards, and orphaned, missing or duplicate machines.
 

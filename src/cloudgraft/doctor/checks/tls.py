@@ -12,8 +12,6 @@ from cloudgraft.doctor.picture import Certificate, CloudConfigSeen, Picture, Rol
 from cloudgraft.doctor.releases import Release
 from cloudgraft.sdk.duration import format_duration
 
-__all__ = ["check"]
-
 _SOON: Final = timedelta(days=30)
 _SHARE: Final = 3  # cert-manager renews when a third of the time is left, by default
 _PURPOSE: Final[dict[Role, Purpose]] = {

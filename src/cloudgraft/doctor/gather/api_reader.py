@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from cloudgraft.kube.api import Api
     from cloudgraft.kube.client import KubeClient
 
-__all__ = ["ApiReader", "open_reader"]
-
 Json = Mapping[str, Any]
 _PAGE = "500"
 

@@ -17,16 +17,6 @@ from cloudgraft.doctor.picture import Autoscaler, CloudConfigSeen, Mount
 from cloudgraft.doctor.releases import Flags, needed_rights
 from cloudgraft.sdk.errors import CloudgraftError
 
-__all__ = [
-    "Container",
-    "autoscalers_of_others",
-    "flags_of",
-    "likely_containers",
-    "look_at_autoscalers",
-    "using_externalgrpc",
-]
-
-
 # -- finding autoscalers -----------------------------------------------------------------------------------------------
 
 

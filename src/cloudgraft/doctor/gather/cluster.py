@@ -21,8 +21,6 @@ from cloudgraft.kube.objects import NODES, Node
 from cloudgraft.kube.rights import RIGHTS, Feature
 from cloudgraft.sdk.errors import CloudgraftError, NotFoundError
 
-__all__ = ["ClusterWanted", "look_at_cluster"]
-
 _CALL_SECONDS: Final = 15.0
 _SECONDS: Final = 60.0
 _CONTROLLER: Final = "cloud-controller-manager"

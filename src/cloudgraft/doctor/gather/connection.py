@@ -17,9 +17,6 @@ from cloudgraft.documents import ForeignDocumentError, parse_yaml
 from cloudgraft.sdk.errors import CloudgraftError, UnsupportedError
 from cloudgraft.sdk.types import NodeTemplate
 
-__all__ = ["are_here", "look_at_certificates", "parse_cloud_config", "read_cloud_config", "try_calls"]
-
-
 # -- certificates ------------------------------------------------------------------------------------------------------
 # The certificates that can be read here: the server's by its configuration, the autoscaler's by a cloud-config.
 

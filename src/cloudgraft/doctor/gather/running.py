@@ -11,8 +11,6 @@ from cloudgraft.doctor.picture import Cloud, Group, Guard, Machine, Oddity, Serv
 from cloudgraft.engine.machines.identity import Identity
 from cloudgraft.sdk.errors import CloudgraftError
 
-__all__ = ["ask_server"]
-
 _SECONDS: Final = 30.0
 _Json = Mapping[str, Any]
 

@@ -13,8 +13,6 @@ from cloudgraft.doctor.picture import GroupSettings, NodeCare, Settings
 from cloudgraft.sdk.driver import ProviderIdBy
 from cloudgraft.sdk.types import NodeTemplate
 
-__all__ = ["ConfigSeen", "read_config"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigSeen:

@@ -26,8 +26,6 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
 )
 
-__all__ = ["ErrorTable", "Known", "error_of_status", "retry_after"]
-
 _BY_STATUS: Final[Mapping[int, type[CloudgraftError]]] = {
     400: InvalidArgumentError,
     401: AuthenticationError,

@@ -17,23 +17,6 @@ from cloudgraft.sdk.flaws import FlawedError
 from cloudgraft.sdk.nearest import nearest
 from cloudgraft.sdk.secrecy import redacted
 
-__all__ = [
-    "FILLED",
-    "LIST_OF_TEXTS",
-    "PATH",
-    "QUOTED",
-    "TEXT",
-    "TEXTS",
-    "Json",
-    "a_time",
-    "foreign",
-    "hint",
-    "mapping",
-    "one_of",
-    "reader",
-    "shown",
-]
-
 T = TypeVar("T")
 Json = dict[str, object]
 

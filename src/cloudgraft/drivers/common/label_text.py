@@ -12,9 +12,6 @@ from typing import Final
 
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["GOOGLE", "HETZNER", "LabelText", "from_pairs", "from_words", "pairs", "words"]
-
-
 # -- labels ------------------------------------------------------------------------------------------------------------
 # Marks must come back unchanged (D9), and a group may have any id. A valid label is kept as it is. Any other text is
 # written with a prefix: ``x--`` with single bytes as ``_2f``, which a person can still read, or ``b--`` in base32,

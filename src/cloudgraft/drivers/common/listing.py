@@ -10,9 +10,6 @@ from typing import Final
 
 from cloudgraft.sdk.driver import Machine, MachineState
 
-__all__ = ["CLOCKS_DIFFER", "RecentDeletions", "age_of", "is_younger"]
-
-
 # -- ages --------------------------------------------------------------------------------------------------------------
 # The age of something by a timestamp on it, which a wrong clock may have written.
 

@@ -10,8 +10,6 @@ from datetime import timedelta
 
 from cloudgraft.sdk.errors import UnavailableError
 
-__all__ = ["NamedLocks"]
-
 
 class NamedLocks:
     """Locks by name; an unused one is dropped."""

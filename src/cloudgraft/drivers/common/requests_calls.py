@@ -13,9 +13,6 @@ from requests.adapters import HTTPAdapter
 from cloudgraft.drivers.common.urllib3_calls import LARGEST_ANSWER, POOLS, root_cause, was_never_sent
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError, UnavailableError
 
-__all__ = ["LimitedAdapter", "error_of_request", "limit_answers"]
-
-
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 

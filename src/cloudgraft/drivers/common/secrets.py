@@ -12,9 +12,6 @@ from typing import Final
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError
 from cloudgraft.sdk.secrecy import hide, redacted
 
-__all__ = ["CUT", "SecretFile", "Stamp", "cut", "error_without", "stamp", "without"]
-
-
 # -- secrets in files --------------------------------------------------------------------------------------------------
 # Read again when the file changes, and hidden from every log and error before they are used.
 

@@ -18,8 +18,6 @@ from cloudgraft.drivers.common.json_fields import hint
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import FlawedError
 
-__all__ = ["read_section"]
-
 T = TypeVar("T")
 _WORDS: Final[Mapping[Any, str]] = {
     str: "a text",

@@ -13,8 +13,6 @@ from typing import Final
 
 import pycdlib
 
-__all__ = ["LABEL", "seed_iso"]
-
 LABEL: Final = "cidata"  # by which cloud-init finds it, on any device
 _LEVEL: Final = 3  # of ISO 9660; the names that count are those of Rock Ridge and Joliet
 

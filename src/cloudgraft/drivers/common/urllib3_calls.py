@@ -16,9 +16,6 @@ from urllib3.exceptions import ConnectTimeoutError, HTTPError, MaxRetryError, Ne
 from cloudgraft.sdk.errors import InternalError
 from cloudgraft.sdk.list_budget import spend_bytes
 
-__all__ = ["LARGEST_ANSWER", "POOLS", "LimitedResponse", "root_cause", "was_never_sent"]
-
-
 # -- limits ------------------------------------------------------------------------------------------------------------
 # urllib3 and libraries built on it do not limit a response as a whole: the read timeout applies to each piece. A server
 # or proxy that sends a byte now and then would block a thread for ever, and the driver has few of them. Here the read

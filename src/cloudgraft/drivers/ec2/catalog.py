@@ -14,9 +14,6 @@ from cloudgraft.sdk.driver import Price, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity
 
-__all__ = ["Places", "read_shapes", "read_spot_prices"]
-
-
 # -- instance types and prices -----------------------------------------------------------------------------------------
 
 _ASKED: Final = 100  # instance types that one request may name

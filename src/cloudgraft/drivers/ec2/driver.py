@@ -36,8 +36,6 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.sdk.list_budget import bounded
 
-__all__ = ["Ec2Driver"]
-
 _LIST_TIME: Final = 55.0  # seconds for all pages: less than the engine waits
 _MOST_REMEMBERED: Final = 10_000  # deleted failed launches; EC2 lists them for an hour
 

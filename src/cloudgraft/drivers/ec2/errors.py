@@ -48,8 +48,6 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
 )
 
-__all__ = ["ERRORS", "NO_ADDRESS", "code_of", "error_of", "told"]
-
 log: Final = logging.getLogger("cloudgraft.drivers")
 
 NO_ADDRESS: Final = "InsufficientFreeAddressesInSubnet"

@@ -10,19 +10,6 @@ from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import OutOfStockError, QuotaExceededError
 from cloudgraft.sdk.flaws import Flaws
 
-__all__ = [
-    "CLUSTER_ID_TAG",
-    "FAILED_LAUNCHES",
-    "FIELDS",
-    "LIVING",
-    "MACHINE_TAG",
-    "NAME_TAG",
-    "check_tags",
-    "is_reserved",
-    "machine_of",
-]
-
-
 # -- tags --------------------------------------------------------------------------------------------------------------
 # The tags that identify instances, and EC2's rules for tags.
 

@@ -10,8 +10,6 @@ from cloudgraft.drivers.ec2.settings import MachineSettings, MetadataService
 from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["Request", "check_spec", "launch_request"]
-
 Request = dict[str, Any]
 _LONGEST_TOKEN: Final = 64  # characters of ASCII
 

@@ -36,9 +36,6 @@ from cloudgraft.drivers.ec2.options import AccountOptions
 from cloudgraft.sdk.errors import AuthenticationError, PreconditionError, UnavailableError
 from cloudgraft.sdk.secrecy import hide, unhide
 
-__all__ = ["Client", "Clients", "HiddenLoans", "LeanLoader", "LeanParsers", "limited", "pages", "read"]
-
-
 # -- timeouts ----------------------------------------------------------------------------------------------------------
 # Makes the timeout apply to the whole response: see :mod:`cloudgraft.drivers.common.urllib3_calls`.
 

@@ -10,8 +10,6 @@ from typing import Final
 from cloudgraft.drivers.ec2.instances import NAME_TAG, check_tags, is_reserved
 from cloudgraft.sdk.flaws import Flaws
 
-__all__ = ["LaunchTemplate", "MachineSettings", "MetadataService", "RootVolume"]
-
 _TOKENS: Final = ("required", "optional")
 SSM: Final = "resolve:ssm:"  # prefix of the path of a parameter with an image id, which EC2 looks up
 

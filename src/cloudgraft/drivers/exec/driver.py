@@ -27,8 +27,6 @@ from cloudgraft.drivers.exec.runner import Call, Runner
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError, UnsupportedError
 
-__all__ = ["ExecDriver"]
-
 log = logging.getLogger("cloudgraft.drivers")
 
 _VERSION: Final = 1  # of the JSON on stdin

@@ -14,8 +14,6 @@ from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, Provider
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws
 
-__all__ = ["Command", "CommandOptions", "ExecOptions", "Timeouts", "words"]
-
 Command = str | Sequence[str]
 """A program and its arguments. A text is split as a shell would; no shell is involved."""
 

@@ -27,9 +27,6 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.sdk.secrecy import redacted
 
-__all__ = ["EXIT_CODES", "check_success", "error_of", "failure_of", "printable"]
-
-
 # -- exit codes --------------------------------------------------------------------------------------------------------
 # The meaning of exit codes, in one table; docs/reference/exec-driver.md shows it, and a test compares. The numbers are
 # large on purpose: a script that ends because a program in it failed (``set -e``) exits with that program's code, and

@@ -26,9 +26,6 @@ from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError, Unava
 from cloudgraft.sdk.files import is_directory, is_file
 from cloudgraft.sdk.secrecy import hide
 
-__all__ = ["STDERR_KEPT", "Call", "Finished", "Job", "Process", "Runner", "Stop", "read_secret"]
-
-
 # -- one run -----------------------------------------------------------------------------------------------------------
 # One run of a command: JSON in, bytes out, within a time limit, and with no process left behind.
 

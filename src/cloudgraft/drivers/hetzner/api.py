@@ -21,8 +21,6 @@ from cloudgraft.drivers.hetzner.errors import error_of_answer
 from cloudgraft.drivers.hetzner.options import HetznerOptions
 from cloudgraft.sdk.errors import DeadlineError, InternalError, PreconditionError, UnavailableError
 
-__all__ = ["Api", "Json"]
-
 Json = dict[str, Any]
 _SHORTEST_TOKEN: Final = 16  # characters
 

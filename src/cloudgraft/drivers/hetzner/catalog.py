@@ -16,8 +16,6 @@ from cloudgraft.sdk.driver import Price, Shape
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity
 
-__all__ = ["Names", "prices_of", "shapes_of"]
-
 _LASTS: Final = 600.0  # seconds for which the id of a name is cached
 _LONGEST: Final = 50.0  # seconds for all pages of a catalog
 _ARCHITECTURES: Final = {"x86": "amd64", "arm": "arm64"}

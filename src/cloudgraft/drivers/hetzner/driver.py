@@ -31,8 +31,6 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
 )
 
-__all__ = ["HetznerDriver"]
-
 T = TypeVar("T")
 _OURS: Final = f"{MARK}cluster-id"  # the label of every server of cloudgraft
 _NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?")

@@ -25,8 +25,6 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
 )
 
-__all__ = ["ERRORS", "error_of_answer"]
-
 _READ_ONLY: Final = "make an API token with the permission Read & Write, and put it into tokenFile"
 _ELSEWHERE: Final = "another server type or location may have room"
 _SETTINGS: Final = "look at the group's machine section"

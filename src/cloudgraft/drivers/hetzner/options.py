@@ -16,8 +16,6 @@ from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.hosts import is_loopback_host
 
-__all__ = ["MARK", "USER_DATA_LIMIT", "HetznerOptions", "MachineSettings"]
-
 USER_DATA_LIMIT: Final = 32 * 1024  # bytes
 MARK: Final = "cloudgraft-"  # prefix of our label keys
 _KEY: Final = re.compile(

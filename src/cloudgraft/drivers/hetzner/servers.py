@@ -21,8 +21,6 @@ from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import InternalError, UnavailableError
 from cloudgraft.sdk.list_budget import current_budget
 
-__all__ = ["listed", "machine_of"]
-
 T = TypeVar("T")
 _PER_PAGE: Final = 50  # the API's maximum
 _MOST_PAGES: Final = 10_000

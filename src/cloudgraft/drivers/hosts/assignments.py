@@ -21,8 +21,6 @@ from cloudgraft.drivers.hosts.inventory import Host
 from cloudgraft.json_codec import Key, maybe, taken
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError, UnavailableError
 
-__all__ = ["Assignment", "Assignments", "Taken"]
-
 _VERSION: Final = 1
 
 

@@ -27,8 +27,6 @@ from cloudgraft.sdk.errors import (
     Retry,
 )
 
-__all__ = ["HostsDriver"]
-
 log = logging.getLogger("cloudgraft.drivers")
 
 

@@ -15,9 +15,6 @@ from cloudgraft.json_codec import Codec
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaw, FlawedError, Flaws
 
-__all__ = ["Host", "HostType", "Inventory", "Source", "refuse_bad_id", "refuse_twins"]
-
-
 # -- one machine -------------------------------------------------------------------------------------------------------
 
 

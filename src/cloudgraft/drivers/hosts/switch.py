@@ -14,9 +14,6 @@ from cloudgraft.drivers.hosts.inventory import Host
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState
 from cloudgraft.sdk.errors import CloudgraftError, OutOfStockError, Retry
 
-__all__ = ["PowerState", "Refusal", "Switch", "Times", "age", "machine_of", "none_free", "shown"]
-
-
 # -- switching ---------------------------------------------------------------------------------------------------------
 
 H_contra = TypeVar("H_contra", bound=Host, contravariant=True)

@@ -28,8 +28,6 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.sdk.list_budget import spend_bytes
 
-__all__ = ["Call", "Client", "Reply"]
-
 _AGENT: Final = "cloudgraft"
 _FEW_PIECES: Final = 1000  # chunks of a response that may have any size
 _SMALLEST_PIECE: Final = 16  # bytes on average: each chunk takes as much time as some kilobytes at once

@@ -16,9 +16,6 @@ from cloudgraft.drivers.http.options import Options
 from cloudgraft.net.stepped_http import SteppedTransport
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError
 
-__all__ = ["Connections", "Progress", "Tls"]
-
-
 # -- TLS ---------------------------------------------------------------------------------------------------------------
 # Our side of TLS: the trusted CA and our own certificate, reloaded when their files change.
 

@@ -12,20 +12,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-__all__ = [
-    "IDEMPOTENCY_KEY",
-    "NAME",
-    "OPERATIONS",
-    "PAGE_TOKEN",
-    "RETRY_AFTER",
-    "SHORTEST_KEY",
-    "SIGNATURE",
-    "SIGNATURE_AGE",
-    "SIGNATURE_VERSION",
-    "Operation",
-    "sign",
-]
-
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"  # of a create: the machine's name, which is in the path too
 PAGE_TOKEN: Final = "pageToken"  # noqa: S105 - where a page of the list begins
 NAME: Final = "name"  # of a deletion: the machine's name, beside its id

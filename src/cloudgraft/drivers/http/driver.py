@@ -28,8 +28,6 @@ from cloudgraft.sdk.list_budget import current_budget
 if TYPE_CHECKING:
     from cloudgraft.drivers.http.client import Client, Reply
 
-__all__ = ["HttpDriver"]
-
 T = TypeVar("T")
 _MOST_PAGES: Final = 10_000
 _LONG: Final = 1 << 16  # bytes; a longer response is parsed in a thread

@@ -34,9 +34,6 @@ from cloudgraft.sdk.errors import (
     error_from_slug,
 )
 
-__all__ = ["GONE", "NOT_OFFERED", "OTHER", "SUCCESSES", "TABLE", "Row", "failure", "refusal"]
-
-
 # -- no answer ---------------------------------------------------------------------------------------------------------
 # Whether the call was sent, and why it was not.
 

@@ -11,9 +11,6 @@ from cloudgraft.sdk.driver import MachineState
 from cloudgraft.sdk.errors import error_table
 from cloudgraft.sdk.types import TAINT_EFFECTS
 
-__all__ = ["SCHEMAS", "describe", "description_json", "ref"]
-
-
 # -- schemas -----------------------------------------------------------------------------------------------------------
 # The JSON of both directions as JSON Schemas, for the OpenAPI description. Tests compare them with the code that reads.
 

@@ -13,8 +13,6 @@ from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.hosts import is_loopback_host
 
-__all__ = ["Options"]
-
 _FORM: Final = "write it like https://machines.example:8443/v1"
 _LARGEST_BODY: Final = 1 << 30
 

@@ -11,8 +11,6 @@ from typing import Any, Final
 from cloudgraft.drivers.http.openapi import describe
 from cloudgraft.sdk.errors import AlreadyExistsError, InternalError, UnavailableError
 
-__all__ = ["receiver_source", "write_receiver"]
-
 _TEMPLATE: Final = "receiver.py.tmpl"  # the suffix keeps tools from taking it for code
 _PLACE: Final = re.compile(r"\$([a-z_]+)")
 

@@ -22,9 +22,6 @@ from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, MachineSta
 from cloudgraft.sdk.errors import InvalidArgumentError, UnsupportedError
 from cloudgraft.sdk.quantity import Quantity
 
-__all__ = ["ADAPTERS", "Adapter", "States", "adapter_of", "host_of", "moment", "price_of", "query_of", "shape_of"]
-
-
 # -- one cloud ---------------------------------------------------------------------------------------------------------
 # Arguments are passed by name, and only those that the cloud's driver in libcloud knows; settings that a cloud does not
 # support are refused. Many threads use one adapter per cloud; the libcloud objects it calls belong to one thread.

@@ -25,8 +25,6 @@ from cloudgraft.drivers.libcloud.wire import Wire, wired
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineSpec, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError, UnsupportedError
 
-__all__ = ["Ec2", "Eucalyptus", "OutscaleInc", "OutscaleSas"]
-
 # Libcloud has only partial types.
 _ec2: Any = import_module("libcloud.compute.drivers.ec2")
 _xml: Any = import_module("libcloud.utils.xml")

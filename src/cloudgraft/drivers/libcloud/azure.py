@@ -25,8 +25,6 @@ from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, Unsu
 from cloudgraft.sdk.list_budget import bounded
 from cloudgraft.sdk.secrecy import hide, unhide
 
-__all__ = ["Azure"]
-
 # Libcloud has only partial types.
 _azure: Any = import_module("libcloud.compute.drivers.azure_arm")
 _common: Any = import_module("libcloud.common.azure_arm")

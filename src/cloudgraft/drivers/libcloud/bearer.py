@@ -26,8 +26,6 @@ from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineSpe
 from cloudgraft.sdk.errors import ConflictError
 from cloudgraft.sdk.list_budget import current_budget
 
-__all__ = ["Brightbox", "Cloudscale", "DigitalOcean", "Linode", "Vultr"]
-
 # Libcloud has only partial types.
 _common: Any = import_module("libcloud.common.brightbox")
 _brightbox: Any = import_module("libcloud.compute.drivers.brightbox")

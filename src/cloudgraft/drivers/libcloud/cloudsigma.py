@@ -40,8 +40,6 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.sdk.list_budget import current_budget
 
-__all__ = ["Cloudsigma"]
-
 # Libcloud has only partial types.
 _cloudsigma: Any = import_module("libcloud.compute.drivers.cloudsigma")
 _common: Any = import_module("libcloud.common.cloudsigma")

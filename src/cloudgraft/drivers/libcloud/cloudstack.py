@@ -24,8 +24,6 @@ from cloudgraft.drivers.libcloud.wire import Wire, wired
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, MachineState, Ownership, Shape
 from cloudgraft.sdk.errors import ConflictError, InvalidArgumentError, UnsupportedError
 
-__all__ = ["Cloudstack", "Ikoula"]
-
 # Libcloud has only partial types.
 _cloudstack: Any = import_module("libcloud.compute.drivers.cloudstack")
 _ikoula: Any = import_module("libcloud.compute.drivers.ikoula")

@@ -34,8 +34,6 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.sdk.list_budget import bounded
 
-__all__ = ["LibcloudDriver"]
-
 T = TypeVar("T")
 _DEBUG: Final = "LIBCLOUD_DEBUG"
 _LIST_ATTEMPTS: Final = 10

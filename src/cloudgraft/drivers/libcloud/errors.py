@@ -38,8 +38,6 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
 )
 
-__all__ = ["ERRORS", "error_of", "job_failure", "said", "without_user_data"]
-
 _QUOTA: Final = "ask the cloud for a higher limit, or let go of something else"
 _STOCK: Final = "try another zone or another shape"
 _KEYS: Final = "look at key and secretFile"

@@ -26,8 +26,6 @@ from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineSpe
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError, UnavailableError
 from cloudgraft.sdk.secrecy import hide, unhide
 
-__all__ = ["Gce"]
-
 # Libcloud has only partial types.
 _base: Any = import_module("libcloud.common.base")
 _login: Any = import_module("libcloud.common.google")

@@ -38,22 +38,6 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
 )
 
-__all__ = [
-    "API",
-    "MARK",
-    "NAME",
-    "UNFINISHED",
-    "Kubevirt",
-    "Size",
-    "is_unfinished",
-    "marks_of",
-    "root_of",
-    "secret_of",
-    "size_of",
-    "virtual_machine",
-]
-
-
 # -- manifests ---------------------------------------------------------------------------------------------------------
 
 API: Final = "kubevirt.io/v1"

@@ -20,8 +20,6 @@ from cloudgraft.drivers.libcloud.wire import Wire, wired
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, MachineState, Shape
 from cloudgraft.sdk.errors import ConflictError, InvalidArgumentError, UnsupportedError
 
-__all__ = ["Openstack", "Rackspace"]
-
 # Libcloud has only partial types.
 _openstack: Any = import_module("libcloud.compute.drivers.openstack")
 _rackspace: Any = import_module("libcloud.compute.drivers.rackspace")

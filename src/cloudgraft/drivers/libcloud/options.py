@@ -21,8 +21,6 @@ from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.hosts import is_loopback_host
 
-__all__ = ["LibcloudOptions", "MachineSettings"]
-
 _LISTS: Final = ("networks", "securityGroups", "sshKeys")
 
 

@@ -30,8 +30,6 @@ from cloudgraft.drivers.libcloud.wire import Wire
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineSpec, Ownership
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, UnsupportedError
 
-__all__ = ["Outscale"]
-
 _outscale: Any = import_module("libcloud.compute.drivers.outscale")  # libcloud has only partial types
 
 _VERSION: Final = "v1"

@@ -9,8 +9,6 @@ from typing import Final
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.nearest import nearest
 
-__all__ = ["PROVIDERS", "Provider", "Served", "provider_of"]
-
 
 class Served(enum.Enum):
     """How much of it."""

@@ -24,8 +24,6 @@ import requests
 
 from cloudgraft.drivers.common.requests_calls import LimitedAdapter
 
-__all__ = ["Exchange", "Wire", "wired"]
-
 _Library: Any = import_module("libcloud.http").LibcloudConnection  # libcloud has only partial types
 
 

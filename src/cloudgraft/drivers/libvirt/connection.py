@@ -23,8 +23,6 @@ from cloudgraft.drivers.libvirt.errors import error_of
 from cloudgraft.drivers.libvirt.options import LibvirtOptions
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, UnavailableError
 
-__all__ = ["Connection", "code_of", "told"]
-
 _SILENT: Final = 3  # keepalives that may be missing
 _MOST: Final = 3  # attempts at a time: a daemon that accepts and does not answer blocks each one as long as it runs
 _FORGOTTEN: Final = 600.0  # seconds after which an attempt no longer counts: its host may be gone

@@ -16,20 +16,6 @@ from cloudgraft.drivers.common.listing import is_younger
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState
 from cloudgraft.sdk.errors import OutOfStockError
 
-__all__ = [
-    "NAMESPACE",
-    "KnownMarks",
-    "Marks",
-    "has_run",
-    "is_active",
-    "is_being_made",
-    "machine_of",
-    "may_be_ours",
-    "provider_id",
-    "uuid_of",
-]
-
-
 # -- marks -------------------------------------------------------------------------------------------------------------
 # The ownership marks that cloudgraft writes into a domain's metadata. A domain's uuid is derived from its machine's
 # name. So the name is unique twice: libvirt refuses a second domain of that name, and defining the same one again

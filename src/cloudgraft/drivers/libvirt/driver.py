@@ -45,8 +45,6 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
 )
 
-__all__ = ["LibvirtDriver"]
-
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,62}")  # it is also the host name
 _LONGEST_TURN: Final = timedelta(seconds=60)
 

@@ -22,8 +22,6 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
 )
 
-__all__ = ["ERRORS", "GONE", "NOT_NOW", "NO_METADATA", "NO_NETWORK", "NO_POOL", "NO_VOLUME", "error_of"]
-
 GONE: Final = 42
 NO_NETWORK: Final = 43
 NO_POOL: Final = 49

@@ -17,8 +17,6 @@ from cloudgraft.drivers.libvirt.order import Order
 from cloudgraft.drivers.libvirt.xml_documents import Image, Offer, new_volume, read_image, read_offer
 from cloudgraft.sdk.errors import UnavailableError
 
-__all__ = ["Host", "Seen"]
-
 _CHUNK: Final = 128 * 1024  # bytes of an upload that are sent at once
 _STATS: Final = libvirt.VIR_DOMAIN_STATS_STATE | libvirt.VIR_DOMAIN_STATS_BALLOON
 _UNDEFINE: Final = (

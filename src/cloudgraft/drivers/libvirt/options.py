@@ -16,19 +16,6 @@ from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.quantity import Quantity, amount
 
-__all__ = [
-    "PLAIN_ARCH",
-    "Boot",
-    "Disk",
-    "DomainType",
-    "Firmware",
-    "LibvirtOptions",
-    "MachineSettings",
-    "Network",
-    "SeedBus",
-    "ShapeOptions",
-]
-
 _WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]*")
 _LEAST_MEMORY: Final = Quantity("16Mi")
 _MOST_CPUS: Final = 4096

@@ -25,9 +25,6 @@ from cloudgraft.sdk.quantity import amount
 if TYPE_CHECKING:  # it needs libvirt
     from cloudgraft.drivers.libvirt.host import Seen
 
-__all__ = ["Order", "Wish", "check_room", "order_of", "wish_of"]
-
-
 # -- orders ------------------------------------------------------------------------------------------------------------
 
 

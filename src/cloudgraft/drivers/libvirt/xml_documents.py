@@ -10,20 +10,6 @@ from xml.etree import ElementTree as ET
 from cloudgraft.drivers.libvirt.domains import Marks, uuid_of
 from cloudgraft.drivers.libvirt.options import Boot, DomainType, Firmware, LibvirtOptions, Network, SeedBus
 
-__all__ = [
-    "OVERLAY_FORMAT",
-    "Image",
-    "Offer",
-    "Plan",
-    "disk_volume",
-    "domain_xml",
-    "new_volume",
-    "read_image",
-    "read_offer",
-    "seed_volume",
-]
-
-
 # -- domains -----------------------------------------------------------------------------------------------------------
 # A machine as libvirt's XML: the domain, with its marks, and the volumes for its disk and its seed.
 

@@ -37,8 +37,6 @@ from cloudgraft.sdk.errors import (
     PreconditionError,
 )
 
-__all__ = ["OpenstackDriver"]
-
 _TRIES: Final = 3  # of a list
 # For a create or a delete, however long a list may take. The engine gives a create up after two minutes, and then
 # believes a list: what it has given up must not be sent later.

@@ -30,8 +30,6 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
 )
 
-__all__ = ["ERRORS", "error_of_answer", "error_of_library", "failure_of"]
-
 _QUOTA: Final = "raise the project's quota, or let go of something else"
 _NO_ROOM: Final = "no host has room for this flavour now, or none has what it asks for (zone, server group, GPU)"
 _ADDRESSES: Final = "the network has no free addresses; give it another subnet"

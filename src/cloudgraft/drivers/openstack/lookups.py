@@ -17,8 +17,6 @@ from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
 from cloudgraft.sdk.list_budget import current_budget
 from cloudgraft.sdk.quantity import Quantity
 
-__all__ = ["Lookups", "flavors", "pages", "shape_of"]
-
 _LASTS: Final = 60.0  # seconds for which an id is believed; an image may be replaced by another of its name
 _LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"

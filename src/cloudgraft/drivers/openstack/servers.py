@@ -14,8 +14,6 @@ from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState
 from cloudgraft.sdk.errors import InvalidArgumentError, UnavailableError
 from cloudgraft.sdk.flaws import Flaws
 
-__all__ = ["LONGEST_NAME", "Found", "machine_of", "order_of", "provider_id"]
-
 LONGEST_NAME: Final = 255
 _GONE: Final = ("DELETED", "SOFT_DELETED")
 _DELETING: Final = ("deleting", "soft-deleting")

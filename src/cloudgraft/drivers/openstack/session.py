@@ -43,9 +43,6 @@ from cloudgraft.sdk.errors import (
 from cloudgraft.sdk.files import is_file
 from cloudgraft.sdk.secrecy import hide
 
-__all__ = ["Call", "Cloud", "Login", "Logins"]
-
-
 # -- login -------------------------------------------------------------------------------------------------------------
 # Credentials from a clouds.yaml, or from the options and a secret file; reloaded when a file changes.
 

@@ -9,8 +9,6 @@ from typing import Final
 
 from cloudgraft.sdk.flaws import Flaws
 
-__all__ = ["AUTO", "NONE", "BootVolume", "MachineSettings", "check_metadata"]
-
 AUTO: Final = "auto"  # Nova's word: the project's only network, or one that is made for it
 NONE: Final = "none"  # Nova's word: no network at all
 LONGEST_METADATA: Final = 255  # characters, of a key and of a value

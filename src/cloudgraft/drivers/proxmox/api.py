@@ -24,9 +24,6 @@ from cloudgraft.sdk.backoff import Backoff
 from cloudgraft.sdk.errors import AuthenticationError, DeadlineError, InternalError, UnavailableError
 from cloudgraft.sdk.secrecy import hide, unhide
 
-__all__ = ["Api", "Clock", "Json", "Login", "Tasks"]
-
-
 # -- login -------------------------------------------------------------------------------------------------------------
 # A request authenticates with an API token, or with a ticket that a user gets for a password. A ticket is valid for two
 # hours. A new one is fetched after one hour, and when a node refuses it.

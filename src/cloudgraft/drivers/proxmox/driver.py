@@ -26,8 +26,6 @@ from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState, Shape
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, NotFoundError
 
-__all__ = ["ProxmoxDriver"]
-
 _NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?")
 _LAST_STEPS: Final = timedelta(seconds=3)  # in which most creates and deletes end
 

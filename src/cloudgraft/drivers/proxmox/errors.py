@@ -25,8 +25,6 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
 )
 
-__all__ = ["ERRORS", "error_of_answer", "error_of_task"]
-
 _ROOM: Final = "make room on the storage, or let machines be made on another one"
 _SHARED: Final = "put the template's disks on a shared storage, or a template of the same name on every node"
 _SEEDS: Final = "let seedStorage name a storage of files that takes ISO images"

@@ -16,24 +16,6 @@ from cloudgraft.drivers.common.label_text import LabelText
 from cloudgraft.drivers.proxmox.api import Api
 from cloudgraft.sdk.errors import InvalidArgumentError, UnavailableError
 
-__all__ = [
-    "GENERAL",
-    "VMID_MARK",
-    "Guest",
-    "Inventory",
-    "Marks",
-    "Node",
-    "Storage",
-    "from_description",
-    "from_tags",
-    "other_tags",
-    "read_inventory",
-    "uuid_of",
-    "vmid_of",
-    "without_marks",
-]
-
-
 # -- marks -------------------------------------------------------------------------------------------------------------
 # How machines are told apart: their VMIDs, and our marks on them. A machine's VMID is made from its name, so that a
 # second create of the name meets the first machine: VMIDs are unique in a cluster. Marks are kept twice. A clone takes

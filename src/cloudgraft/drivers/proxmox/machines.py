@@ -25,9 +25,6 @@ from cloudgraft.drivers.proxmox.options import ProviderIdForm, ProxmoxOptions
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import NotFoundError, PermissionDeniedError, UnavailableError
 
-__all__ = ["Machines", "Marking", "Rights", "marks_of"]
-
-
 # -- rights ------------------------------------------------------------------------------------------------------------
 # Proxmox silently leaves out what our user may not see. So a revoked permission looks like deleted machines. Whenever a
 # list has lost a machine, and when the first list is empty, the driver reads the permissions of our user; only a

@@ -41,8 +41,6 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
 )
 
-__all__ = ["Making", "Order"]
-
 _ATTEMPTS: Final = 3  # to finish one create, when responses get lost
 _UUID: Final = re.compile(r"(?:^|,)uuid=[^,]*")
 

@@ -17,8 +17,6 @@ from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.hosts import is_loopback_host
 from cloudgraft.sdk.quantity import Quantity, amount
 
-__all__ = ["MEBIBYTE", "ProviderIdForm", "ProxmoxOptions", "ShapeOptions"]
-
 MEBIBYTE: Final = 1 << 20
 _USER: Final = re.compile(r"[^\s:/!@]+@[A-Za-z][A-Za-z0-9._-]*(![A-Za-z][A-Za-z0-9._-]*)?")
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -16,9 +16,6 @@ from cloudgraft.drivers.proxmox.settings import DRIVE, MachineSettings
 from cloudgraft.sdk.errors import InvalidArgumentError, OutOfStockError, PermissionDeniedError, UnavailableError
 from cloudgraft.sdk.quantity import amount
 
-__all__ = ["Place", "Placement", "Source", "Templates", "boot_disk", "drives", "size_of"]
-
-
 # -- templates ---------------------------------------------------------------------------------------------------------
 # Templates: which there are, where they can be cloned to, and which of their disks is the one that grows.
 

@@ -23,8 +23,6 @@ from cloudgraft.sdk.errors import (
     PreconditionError,
 )
 
-__all__ = ["Removal", "seed_volume"]
-
 _GONE: Final = "does not exist"
 
 

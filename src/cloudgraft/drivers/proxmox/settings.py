@@ -8,8 +8,6 @@ from typing import Final
 
 from cloudgraft.sdk.flaws import Flaws
 
-__all__ = ["DRIVE", "MachineSettings"]
-
 DRIVE: Final = re.compile(r"ide[0-3]|sata[0-5]|scsi([12]?[0-9]|30)|virtio(1[0-5]|[0-9])")  # as Proxmox names them
 _CD: Final = re.compile(r"(ide|sata|scsi)[0-9]+")
 _BRIDGE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,14}")

@@ -39,9 +39,6 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
 )
 
-__all__ = ["Bmc", "Order", "Seen", "eject_all", "insert_all"]
-
-
 # -- virtual media -----------------------------------------------------------------------------------------------------
 # Virtual media of a system: images that its controller fetches, and shows to it as drives.
 

@@ -29,8 +29,6 @@ from cloudgraft.drivers.redfish.switch import Controllers, declared_shape, seen_
 from cloudgraft.sdk.driver import MachineSpec, Shape
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 
-__all__ = ["RedfishDriver"]
-
 _TOLD_AGAIN: Final = timedelta(seconds=10)  # after which one whose power was taken away, and is on, is told again
 
 

@@ -25,8 +25,6 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
 )
 
-__all__ = ["ERRORS", "error_of"]
-
 _ACCOUNT: Final = "look at username and passwordFile, and at the account on the controller"
 _ROLE: Final = "give the account the role Operator on the controller: it must switch power and virtual media"
 _MEDIA: Final = "the controller itself fetches the image: look whether it can reach machine.image and seedUrl"

@@ -19,8 +19,6 @@ from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.hosts import is_loopback_host
 from cloudgraft.sdk.quantity import Quantity, amount, check_amounts
 
-__all__ = ["LONGEST_CREATE", "Auth", "Boot", "MachineSettings", "RedfishHost", "RedfishOptions", "ShapeOptions"]
-
 LONGEST_CREATE: Final = timedelta(minutes=4)  # a controller may take half a minute for each of several requests
 _WEB: Final = ("http", "https")
 

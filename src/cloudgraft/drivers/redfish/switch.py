@@ -31,9 +31,6 @@ from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, Precond
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.threads import BlockingPool
 
-__all__ = ["Controllers", "Seeds", "declared_shape", "seen_shape", "shortfall"]
-
-
 # -- capacity ----------------------------------------------------------------------------------------------------------
 # What hosts hold: as the options say, or as their controllers tell it.
 

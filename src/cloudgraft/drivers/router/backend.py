@@ -36,9 +36,6 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.sdk.list_budget import ListBudget, current_budget
 
-__all__ = ["Backend", "Cloud", "check_alike", "combined", "create_limit"]
-
-
 # -- traits ------------------------------------------------------------------------------------------------------------
 # Derives the traits of a router from those of its backends.
 

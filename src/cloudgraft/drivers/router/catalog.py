@@ -17,8 +17,6 @@ from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import Taint
 
-__all__ = ["RouterCatalog"]
-
 
 class RouterCatalog:
     """The shapes of one router."""

@@ -37,8 +37,6 @@ from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Pa
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError, Retry, UnavailableError
 from cloudgraft.sdk.slices import in_slices
 
-__all__ = ["RouterDriver", "drivers_within"]
-
 log = logging.getLogger("cloudgraft.drivers.router")
 
 _SLICE: Final = 500  # machines that are put into the list before other tasks run

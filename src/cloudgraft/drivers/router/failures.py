@@ -27,8 +27,6 @@ from cloudgraft.sdk.errors import (
     error_from_slug,
 )
 
-__all__ = ["hinted", "located", "may_pass_on", "put_off", "refused_by_all"]
-
 _LONGEST_HINT: Final = 3600.0  # seconds: the cap for a cloud's retry-after, as in the engine
 _PASSED_ON: Final = (
     OutOfStockError,

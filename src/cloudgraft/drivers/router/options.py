@@ -13,8 +13,6 @@ from typing import Any
 from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.types import Taint
 
-__all__ = ["BackendOptions", "BackendPrice", "MachineSettings", "Order", "RouterOptions"]
-
 
 class Order(enum.Enum):
     """Which backend is asked first."""

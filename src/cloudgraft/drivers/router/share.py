@@ -12,8 +12,6 @@ from weakref import WeakValueDictionary
 
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Price, Shape
 
-__all__ = ["Share", "SharedDriver", "share"]
-
 
 class Share:
     """Starts a driver for its first user and closes it after its last; the next user gets a new one."""

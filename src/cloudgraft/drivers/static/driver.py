@@ -19,9 +19,6 @@ from cloudgraft.drivers.static.options import Host, MachineSettings, StaticOptio
 from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.sdk.errors import InternalError
 
-__all__ = ["Power", "StaticDriver"]
-
-
 # -- commands ----------------------------------------------------------------------------------------------------------
 
 _USER_DATA: Final = "CLOUDGRAFT_USER_DATA_FILE"

@@ -16,8 +16,6 @@ from cloudgraft.json_codec import Key, maybe
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy
 from cloudgraft.sdk.flaws import Flaws
 
-__all__ = ["Host", "MachineSettings", "PowerTimeouts", "StaticOptions"]
-
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 

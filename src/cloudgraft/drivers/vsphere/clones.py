@@ -20,9 +20,6 @@ from cloudgraft.sdk.backoff import Backoff
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, UnavailableError
 
-__all__ = ["STATE", "Clone", "Clones", "TaskState", "clone_tasks", "is_over", "names_under_way", "outcome", "wait"]
-
-
 # -- tasks -------------------------------------------------------------------------------------------------------------
 
 STATE: Final = "info.state"

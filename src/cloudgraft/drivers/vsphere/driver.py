@@ -54,8 +54,6 @@ from cloudgraft.sdk.errors import (
     NotFoundError,
 )
 
-__all__ = ["VsphereDriver"]
-
 log: Final = logging.getLogger("cloudgraft.drivers")
 _DELETE_TIME: Final = 90.0  # seconds for a delete with all its tasks: below the engine's two minutes
 _REST_OF_CREATE: Final = timedelta(minutes=2)  # beside looking on: to ask where things are, and to remove what failed

@@ -25,8 +25,6 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
 )
 
-__all__ = ["ERRORS", "error_of_fault", "text_of"]
-
 _ROOM: Final = "free or add room in the cluster or resource pool"
 _SPACE: Final = "free space in the datastore, or name another in `datastore`"
 

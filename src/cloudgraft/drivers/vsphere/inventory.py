@@ -19,8 +19,6 @@ from cloudgraft.drivers.vsphere.pyvmomi import Data, Reference, vim
 from cloudgraft.drivers.vsphere.session import Session
 from cloudgraft.sdk.errors import InvalidArgumentError, OutOfStockError, PreconditionError
 
-__all__ = ["Inventory", "Network", "Template"]
-
 T = TypeVar("T")
 _KEPT: Final = 60.0  # seconds
 

@@ -18,25 +18,6 @@ from cloudgraft.drivers.vsphere.pyvmomi import Data, Reference, vim
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
 
-__all__ = [
-    "NAME_KEY",
-    "PROPERTIES",
-    "TAGS_KEY",
-    "USER_DATA_LIMIT",
-    "Marks",
-    "check_name",
-    "clone_spec",
-    "instance_uuid",
-    "is_same",
-    "machine_of",
-    "marks_for",
-    "marks_in",
-    "marks_of",
-    "provider_id_of",
-    "seed",
-]
-
-
 # -- names and marks ---------------------------------------------------------------------------------------------------
 # Names and marks: how a virtual machine is known to be the one that was asked for, and nobody else's. A machine's name
 # is its virtual machine's name, which is unique in the folder. Its marks are in extraConfig, put there by the very call

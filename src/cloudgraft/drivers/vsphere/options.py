@@ -15,9 +15,6 @@ from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.quantity import Quantity, amount, check_amounts
 
-__all__ = ["MARKS", "MachineSettings", "ShapeOptions", "Size", "VsphereOptions", "shapes_of", "size_of"]
-
-
 MARKS: Final = "cloudgraft."  # how the keys of our marks begin in a virtual machine's extraConfig
 _OURS: Final = (MARKS, "guestinfo.userdata", "guestinfo.metadata")
 _MEBI: Final = 1 << 20

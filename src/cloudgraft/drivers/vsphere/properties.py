@@ -13,8 +13,6 @@ from cloudgraft.drivers.vsphere.session import Session
 from cloudgraft.sdk.errors import InvalidArgumentError, UnavailableError
 from cloudgraft.sdk.list_budget import bounded
 
-__all__ = ["Found", "authenticated", "children", "one", "several"]
-
 _COLLECTOR: Final = vmodl.query.PropertyCollector
 
 

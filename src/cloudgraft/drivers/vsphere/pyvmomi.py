@@ -11,9 +11,6 @@ from cloudgraft.drivers.common.urllib3_calls import LimitedResponse
 from cloudgraft.drivers.vsphere.options import VsphereOptions
 from cloudgraft.sdk.errors import PreconditionError
 
-__all__ = ["Data", "NotConnectedError", "Reference", "StubAdapter", "Transport", "tls_context", "vim", "vmodl"]
-
-
 # -- types -------------------------------------------------------------------------------------------------------------
 # The one place where pyVmomi is taken in: its types are made when they are first used, so nothing can check them.
 

@@ -17,8 +17,6 @@ from cloudgraft.drivers.vsphere.options import VsphereOptions
 from cloudgraft.drivers.vsphere.pyvmomi import Data, NotConnectedError, Transport, tls_context, vim, vmodl
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, UnavailableError
 
-__all__ = ["Session"]
-
 T = TypeVar("T")
 _STATUS: Final = re.compile(r"(\d{3}) ")
 

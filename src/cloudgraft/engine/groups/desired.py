@@ -17,8 +17,6 @@ from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.types import AutoscalingOptions
 from cloudgraft.store.records import DeclaredGroup
 
-__all__ = ["Catalog", "CloudDeclaration", "Composer", "DesiredState", "GroupDeclaration", "Joining", "complete"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudDeclaration:

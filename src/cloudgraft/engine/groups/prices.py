@@ -20,15 +20,6 @@ from cloudgraft.sdk.driver import Price
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity
 
-__all__ = [
-    "ReferencePrice",
-    "common_currency",
-    "group_price",
-    "node_price",
-    "pod_price",
-    "reference_price",
-]
-
 _GIB = 2**30
 _CORE_IN_GIB = Fraction(15, 2)
 _LEAST = 1e-9  # R84: the autoscaler divides by prices, so no price is zero

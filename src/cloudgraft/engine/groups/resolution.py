@@ -20,8 +20,6 @@ from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 from cloudgraft.sdk.types import NodeGroup
 from cloudgraft.store.records import Change, Contents, Event, GroupRecord, LearnedRecord
 
-__all__ = ["GroupResolution", "Groups", "as_group", "from_records", "record_of", "resolve_groups", "shown"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupResolution:

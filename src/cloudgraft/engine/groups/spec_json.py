@@ -30,8 +30,6 @@ from cloudgraft.json_codec import (
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.types import AutoscalingOptions, NodeCondition, NodeTemplate
 
-__all__ = ["OPTIONS", "TEMPLATE", "group_from_json", "group_to_json"]
-
 _CONDITION: Final = record(NodeCondition, type=TEXT, status=TEXT, reason=TEXT, message=TEXT)
 _LIKE: Final[Mapping[str, Form[Any]]] = {
     "labels": TEXTS,

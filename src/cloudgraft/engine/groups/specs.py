@@ -17,17 +17,6 @@ from cloudgraft.sdk.driver import DriverTraits
 from cloudgraft.sdk.list_budget import MOST_BYTES, MOST_MACHINES
 from cloudgraft.sdk.types import AutoscalingOptions, NodeTemplate, Taint
 
-__all__ = [
-    "MASS_ABSENCE",
-    "CloudSettings",
-    "EngineSettings",
-    "GroupSpec",
-    "GuardLimits",
-    "Money",
-    "RepairSettings",
-    "create_limit",
-]
-
 _CREATE: Final = timedelta(minutes=2)
 # Shorter than the 15 minutes after which the autoscaler deletes a machine without a node (R26, R40).
 MASS_ABSENCE: Final = BreakerLimit(share=0.2, few=2, hold=600.0, looks=5)

@@ -15,9 +15,6 @@ from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
 from cloudgraft.sdk.types import NodeTemplate, Taint
 
-__all__ = ["TemplateDeclaration", "build_template", "check_variants", "expected_labels", "given_labels"]
-
-
 ARCH = "kubernetes.io/arch"
 OS = "kubernetes.io/os"
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"

@@ -10,8 +10,6 @@ import enum
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-__all__ = ["Breaker", "BreakerLimit", "Turn"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerLimit:

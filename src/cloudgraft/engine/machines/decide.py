@@ -31,20 +31,6 @@ from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import ErrorClass, error_from_slug
 from cloudgraft.store.records import ErrorRecord, MachineRecord, Presence, State
 
-__all__ = [
-    "JOIN_DEADLINE",
-    "RETURNED",
-    "Create",
-    "Decision",
-    "Delete",
-    "Move",
-    "Situation",
-    "Stay",
-    "decide",
-    "failure",
-    "left_alone",
-]
-
 JOIN_DEADLINE: Final = "join_deadline"  # the error code
 RETURNED: Final = "returned"  # the kind of events about machines that counted as gone and exist
 

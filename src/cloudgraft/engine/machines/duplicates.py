@@ -13,8 +13,6 @@ from cloudgraft.engine.machines.states import is_lost
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.store.records import MachineRecord, State
 
-__all__ = ["DOUBLE", "in_doubt", "is_outdone", "surplus"]
-
 DOUBLE: Final = "double"  # the kind of the events
 _WANTED: Final = frozenset({State.REQUESTED, State.CREATING, State.BOOTING, State.RUNNING})
 

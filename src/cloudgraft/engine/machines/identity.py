@@ -16,8 +16,6 @@ from functools import lru_cache
 from cloudgraft.sdk.driver import Machine, Ownership
 from cloudgraft.store.records import MachineRecord, State
 
-__all__ = ["TAG_CLUSTER", "TAG_CLUSTER_ID", "TAG_GROUP", "TAG_NAME", "Identity", "placeholder"]
-
 TAG_CLUSTER = "cloudgraft-cluster"
 TAG_CLUSTER_ID = "cloudgraft-cluster-id"
 TAG_GROUP = "cloudgraft-group"

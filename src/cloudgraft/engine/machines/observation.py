@@ -19,8 +19,6 @@ from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineState, PartialList
 from cloudgraft.store.records import MachineRecord, Presence, State
 
-__all__ = ["LONGEST_GAP", "Indexing", "Listing", "Looker", "Observation", "believable_from", "look"]
-
 _NEEDED = 2  # complete lists without a machine before it counts as absent
 _DEAD = frozenset({MachineState.FAILED, MachineState.STOPPED})
 _AWAITED = frozenset({State.CREATING, State.BOOTING})

@@ -14,22 +14,6 @@ from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, NotFoundError, Retry
 from cloudgraft.store.records import MachineRecord, Presence, State
 
-__all__ = [
-    "LONGEST_HINT",
-    "CreateFailed",
-    "Created",
-    "DeleteFailed",
-    "Deleted",
-    "NotAsked",
-    "Outcome",
-    "after",
-    "check_created",
-    "delay",
-    "hinted",
-    "until_next_list",
-]
-
-
 USER_DATA: Final = "user_data"  # the error code of a machine whose user data could not be made
 
 

@@ -13,8 +13,6 @@ from cloudgraft.engine.groups.specs import RepairSettings
 from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.store.records import MachineRecord
 
-__all__ = ["due_at", "plan_repair"]
-
 
 def due_at(observation: Observation, settings: RepairSettings, now: float) -> float | None:
     """When to replace a running machine; None while nothing is wrong with it.

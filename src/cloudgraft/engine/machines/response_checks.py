@@ -13,8 +13,6 @@ from cloudgraft.sdk.errors import InternalError
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import TAINT_EFFECTS, Taint
 
-__all__ = ["check_machine", "check_prices", "check_shapes", "is_storable"]
-
 T = TypeVar("T")
 
 

@@ -13,30 +13,6 @@ from cloudgraft.sdk.errors import ErrorClass, InternalError
 from cloudgraft.sdk.types import InstanceState
 from cloudgraft.store.records import ErrorRecord, MachineRecord, Presence, State
 
-__all__ = [
-    "BEGINNINGS",
-    "COUNTED",
-    "EXPIRED",
-    "LOST",
-    "RELEASED",
-    "REPAIRED",
-    "SHOWN",
-    "TRANSITIONS",
-    "VANISHED",
-    "amend",
-    "begin",
-    "give_up",
-    "has_failed",
-    "has_vanished",
-    "is_given_up",
-    "is_lost",
-    "is_moving",
-    "is_released",
-    "move",
-    "was_found",
-    "was_released",
-]
-
 # The states in which a record may begin, and when that happens.
 BEGINNINGS: Final[Mapping[State, str]] = {
     State.REQUESTED: "the autoscaler asks for it, or a broken machine is to be replaced",

@@ -17,8 +17,6 @@ from cloudgraft.sdk.driver import Machine, ProviderIdBy
 from cloudgraft.sdk.slices import in_slices
 from cloudgraft.store.records import MachineRecord, State
 
-__all__ = ["NodeClaims", "claim_of"]
-
 _EVERY: Final = 1.0  # seconds between two publications of all claims, at least: there may be thousands
 _GOING: Final = frozenset({State.FAILED, State.DELETING})
 

@@ -15,8 +15,6 @@ from cloudgraft.sdk.contain import contained
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, RateLimitedError, UnavailableError
 from cloudgraft.store.records import MachineRecord, State
 
-__all__ = ["CredentialRevocation"]
-
 log = logging.getLogger("cloudgraft.engine")
 
 _AT_A_TIME: Final = 4

@@ -16,8 +16,6 @@ from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import NodeTemplate, Taint
 
-__all__ = ["Drift", "find_drift"]
-
 _LESS: Final = Fraction(98, 100)
 _LESS_MEMORY: Final = Fraction(94, 100)  # firmware and kernel keep a few per cent of a machine's nominal memory
 _NOTHING: Final = Quantity(0)

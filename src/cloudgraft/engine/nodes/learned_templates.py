@@ -11,8 +11,6 @@ from cloudgraft.engine.nodes.node_facts import Facts, facts_from_json
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.store.records import LearnedRecord
 
-__all__ = ["LearnedTemplates", "same_settings"]
-
 log = logging.getLogger("cloudgraft.engine")
 
 

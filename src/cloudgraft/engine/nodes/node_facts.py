@@ -26,17 +26,6 @@ from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import Taint
 from cloudgraft.store.records import LearnedRecord
 
-__all__ = [
-    "SETTLED",
-    "Facts",
-    "Specimen",
-    "facts_from_json",
-    "facts_to_json",
-    "is_own_label",
-    "is_passing",
-    "learn",
-]
-
 SETTLED: Final = 600.0  # seconds
 MORE: Final = Fraction(102, 100)
 

@@ -11,8 +11,6 @@ from cloudgraft.engine.nodes.tracking import NodeCount
 from cloudgraft.engine.reconcile.observer import SLICE, Observer
 from cloudgraft.sdk.slices import in_slices
 
-__all__ = ["NodeScan"]
-
 _EVERY: Final = 1.0  # seconds between two scans caused by changed nodes, at least
 
 

@@ -17,8 +17,6 @@ from cloudgraft.engine.nodes.node_facts import Specimen, facts_to_json, learn
 from cloudgraft.kube.objects import Node
 from cloudgraft.store.records import Change, Event, LearnedRecord, MachineRecord, State
 
-__all__ = ["TemplateLearner"]
-
 _RECENT: Final = 20  # nodes per group to learn from, those of the latest machines
 
 

@@ -12,9 +12,6 @@ from cloudgraft.joining.match import Problem, Rivals
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.store.records import MachineRecord, State
 
-__all__ = ["Cluster", "NodeCount", "Nodes", "UserData"]
-
-
 # -- cluster interfaces ------------------------------------------------------------------------------------------------
 # Both are optional: without them the engine does not know whether a machine's node has joined, and creates machines
 # without user data. :mod:`cloudgraft.joining` implements them.

@@ -9,8 +9,6 @@ from cloudgraft.engine.reconcile.worker import Worker
 from cloudgraft.sdk.errors import NotFoundError
 from cloudgraft.store.records import Change, Scope
 
-__all__ = ["accept_loss"]
-
 
 async def accept_loss(engine: Engine, scope: Scope, name: str) -> int:
     """Believes the report about the machines held back now; returns their number.

@@ -17,8 +17,6 @@ from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
 from cloudgraft.store.records import Change, Event, MachineRecord
 
-__all__ = ["adopt", "adopt_orphans"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pick:

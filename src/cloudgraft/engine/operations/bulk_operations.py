@@ -16,8 +16,6 @@ from cloudgraft.engine.reconcile.worker import Worker
 from cloudgraft.sdk.errors import PreconditionError
 from cloudgraft.store.records import Change, MachineRecord
 
-__all__ = ["Item", "Result", "carry_out", "check_usable", "item_of", "why_no_orphan"]
-
 T = TypeVar("T")
 _BATCH: Final = 250  # machines in one change
 

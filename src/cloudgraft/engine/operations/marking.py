@@ -19,8 +19,6 @@ from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, UnsupportedError
 from cloudgraft.store.records import Change, MachineRecord
 
-__all__ = ["put_marks", "take_marks"]
-
 _PATIENCE: Final = 20.0  # seconds that an operator waits for all calls; calls under way continue
 
 _Marks: TypeAlias = Mapping[str, str | None]

@@ -16,8 +16,6 @@ from cloudgraft.engine.reconcile.worker import Worker
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, NotFoundError, PreconditionError
 from cloudgraft.store.records import Change
 
-__all__ = ["delete_orphans"]
-
 _PATIENCE: Final = 20.0  # seconds that an operator waits for a cloud
 
 

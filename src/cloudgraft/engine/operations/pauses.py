@@ -7,8 +7,6 @@ from cloudgraft.engine.events import happened
 from cloudgraft.sdk.errors import NotFoundError
 from cloudgraft.store.records import Change, Event, PauseRecord, Scope
 
-__all__ = ["pause", "resume"]
-
 
 async def pause(engine: Engine, scope: Scope, name: str, reason: str = "") -> bool:
     """Pauses; returns whether anything changed. If it is paused already, only the reason may change."""

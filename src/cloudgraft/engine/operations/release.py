@@ -16,8 +16,6 @@ from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, Precondit
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.store.records import Change, Event, MachineRecord, Presence, State
 
-__all__ = ["release", "release_group"]
-
 _NOTES: Final = {
     Presence.NONE: "its cloud holds nothing of it",
     Presence.UNKNOWN: "whether its cloud has it is not known; if that is ever configured again, it is deleted there",

@@ -19,8 +19,6 @@ from cloudgraft.engine.ownership.renames import is_shown_by_both
 from cloudgraft.sdk.driver import Machine, Ownership
 from cloudgraft.store.records import MachineRecord, State
 
-__all__ = ["Orphan", "OrphanKind", "find_orphans", "strangers", "strays"]
-
 
 class OrphanKind(enum.Enum):
     """Why a machine is an orphan."""

@@ -13,9 +13,6 @@ from cloudgraft.engine.machines.states import amend
 from cloudgraft.sdk.driver import Machine, Ownership, PartialList
 from cloudgraft.store.records import MachineRecord, State
 
-__all__ = ["is_shown_by_both", "known_names", "moved_here", "renamed"]
-
-
 # -- renamed machines --------------------------------------------------------------------------------------------------
 # A machine that was renamed in its cloud still has the journal's name in its marks.
 

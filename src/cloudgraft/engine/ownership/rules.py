@@ -19,8 +19,6 @@ from cloudgraft.sdk.driver import Machine, MachineState, Ownership
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.store.records import MachineRecord, Presence, State
 
-__all__ = ["Owner", "Refusal", "adopted", "known_as", "released", "trusted", "why_not_delete"]
-
 
 @dataclass(frozen=True, slots=True)
 class Refusal:

@@ -35,8 +35,6 @@ from cloudgraft.sdk.list_budget import ListBudget
 from cloudgraft.sdk.slices import in_slices
 from cloudgraft.store.records import MachineRecord
 
-__all__ = ["Caller"]
-
 log = logging.getLogger("cloudgraft.engine")
 
 T = TypeVar("T")

@@ -10,8 +10,6 @@ from cloudgraft.engine.groups.desired import Catalog
 from cloudgraft.engine.reconcile.calls import Caller
 from cloudgraft.sdk.errors import CloudgraftError
 
-__all__ = ["CatalogReader"]
-
 log = logging.getLogger("cloudgraft.engine")
 
 

@@ -16,8 +16,6 @@ from cloudgraft.engine.machines.states import has_vanished, is_lost
 from cloudgraft.sdk.slices import in_slices
 from cloudgraft.store.records import Change, Event, MachineRecord, Presence, State
 
-__all__ = ["Absence"]
-
 _SLICE = 1000  # machines checked before the event loop gets control
 _THERE = frozenset({State.BOOTING, State.RUNNING})  # without machines being deleted
 

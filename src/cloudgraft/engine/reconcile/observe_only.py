@@ -17,8 +17,6 @@ from cloudgraft.engine.writer import Writer
 from cloudgraft.sdk.errors import PreconditionError
 from cloudgraft.store.records import Change, MachineRecord, Presence, State
 
-__all__ = ["ObserveOnlyError", "Orders", "observed", "withheld"]
-
 
 class ObserveOnlyError(PreconditionError):
     """The autoscaler ordered a change in a cloud that may only be observed."""

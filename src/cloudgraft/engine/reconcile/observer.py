@@ -25,9 +25,6 @@ from cloudgraft.sdk.errors import AuthenticationError, CloudgraftError, Permissi
 from cloudgraft.sdk.slices import in_slices
 from cloudgraft.store.records import Change, CloudRecord, ErrorRecord, Event, MachineRecord, Presence, State
 
-__all__ = ["Health", "Observer"]
-
-
 # -- health ------------------------------------------------------------------------------------------------------------
 # A cloud is down when its lists fail.
 

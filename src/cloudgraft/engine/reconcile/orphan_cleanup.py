@@ -15,8 +15,6 @@ from cloudgraft.engine.reconcile.observer import Observer
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.store.records import Change, Event
 
-__all__ = ["OrphanCleanup"]
-
 log = logging.getLogger("cloudgraft.engine")
 
 _PATIENCE: Final = 3600.0  # seconds for which lists must have shown an orphan, observed by this process

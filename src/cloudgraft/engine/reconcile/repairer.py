@@ -20,8 +20,6 @@ from cloudgraft.engine.reconcile.observe_only import observed
 from cloudgraft.engine.reconcile.observer import Observer
 from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, State
 
-__all__ = ["Repairer"]
-
 
 class Repairer:
     """Replaces the broken machines of one cloud."""

@@ -20,8 +20,6 @@ from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import CloudgraftError, ErrorClass, InternalError, NotFoundError, PreconditionError, Retry
 from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, Presence, State
 
-__all__ = ["Sender"]
-
 
 class Sender:
     """Sends the queued calls of one cloud as limits allow."""

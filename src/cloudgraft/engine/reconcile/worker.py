@@ -48,8 +48,6 @@ from cloudgraft.sdk.slices import in_slices
 from cloudgraft.store.journal import JournalBrokenError, JournalUnavailableError
 from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, State
 
-__all__ = ["Worker"]
-
 log = logging.getLogger("cloudgraft.engine")
 
 _BATCH = 250  # records that the loop writes in one transaction

@@ -10,8 +10,6 @@ from typing import Final
 from cloudgraft.engine.reporting.report import CloudReport, GroupReport, MachineReport
 from cloudgraft.store.records import State
 
-__all__ = ["Case", "Reason", "reasons"]
-
 _ON_THEIR_WAY: Final = (State.REQUESTED.value, State.CREATING.value, State.BOOTING.value)
 _TOLD_ELSEWHERE: Final = frozenset({"paused", "guard", "blocked"})
 _REMEDIES: Final = {

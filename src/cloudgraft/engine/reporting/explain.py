@@ -23,8 +23,6 @@ from cloudgraft.sdk.types import NodeRef
 from cloudgraft.store.journal import EventQuery, JournalUnavailableError
 from cloudgraft.store.records import Event, MachineRecord, State
 
-__all__ = ["EventReport", "Explanation", "explain"]
-
 _ASKED: Final = ("increase", "delete", "decrease")
 _OF_ITS_CLOUD: Final = (
     "cloud_down",

@@ -17,8 +17,6 @@ from cloudgraft.engine.reporting.report_json import iso
 from cloudgraft.sdk.slices import in_slices
 from cloudgraft.store.records import MachineRecord, Presence, State
 
-__all__ = ["Finding", "FindingKind", "all_findings"]
-
 _STUCK_AFTER: Final = 900.0  # seconds; a deletion that takes longer is worth a look
 _STUCK_FAILURES: Final = 3
 

@@ -20,8 +20,6 @@ from cloudgraft.engine.reporting.webhook import Webhook
 from cloudgraft.sdk.errors import UnavailableError
 from cloudgraft.store.records import Event, State
 
-__all__ = ["EngineMetrics"]
-
 T = TypeVar("T")
 _STATES: Final = tuple(state for state in State if state is not State.GONE)
 _TRIES: Final = 5

@@ -25,23 +25,6 @@ from cloudgraft.sdk.errors import NotFoundError, UnavailableError
 from cloudgraft.sdk.slices import in_slices
 from cloudgraft.store.records import MachineRecord, PauseRecord, Presence, Scope, State
 
-__all__ = [
-    "CloudReport",
-    "DriftReport",
-    "ErrorReport",
-    "GroupReport",
-    "GuardReport",
-    "MachineReport",
-    "NodeReport",
-    "PauseReport",
-    "Report",
-    "cloud_report",
-    "group_report",
-    "machine_report",
-    "make_report",
-    "observation_of",
-]
-
 _MOST_TROUBLED: Final = 50  # machines of one group that are reported without a request
 
 

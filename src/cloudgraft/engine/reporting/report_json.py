@@ -12,8 +12,6 @@ from typing import Final
 
 from pydantic.alias_generators import to_camel
 
-__all__ = ["as_json", "as_json_in_slices", "as_json_list", "iso"]
-
 _SLICE: Final = 100  # items of a list that are converted before the event loop gets control
 
 

@@ -27,8 +27,6 @@ from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.hosts import is_loopback_host
 from cloudgraft.store.records import Event
 
-__all__ = ["Webhook", "WebhookSettings"]
-
 log = logging.getLogger("cloudgraft.webhook")
 
 _AGAIN: Final = frozenset({408, 425, 429})  # and 5xx: the receiver may accept it later

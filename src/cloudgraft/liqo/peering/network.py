@@ -35,9 +35,6 @@ from cloudgraft.liqo.options import GatewayOptions
 if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient
 
-__all__ = ["NETWORK_KINDS", "Side", "connect_networks", "new_pair"]
-
-
 # -- WireGuard key pairs -----------------------------------------------------------------------------------------------
 # 32 bytes each, in base64.
 

@@ -60,9 +60,6 @@ from cloudgraft.sdk.errors import (
 if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient
 
-__all__ = ["Peering", "is_noted", "note", "note_end"]
-
-
 # -- Note of a peering -------------------------------------------------------------------------------------------------
 # A Secret in the namespace for the peer, created first and deleted last. Nothing else lasts as long: the identity comes
 # last and goes first, and the namespace may be foreign. It is a Secret because the account may create and delete these

@@ -36,18 +36,6 @@ from cloudgraft.sdk.secrecy import hide
 if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient
 
-__all__ = [
-    "cluster_id_of",
-    "ensure_identity",
-    "ensure_namespace",
-    "find_identity",
-    "forget_credentials",
-    "is_consumer",
-    "let_in",
-    "peers_of",
-]
-
-
 # -- ForeignCluster of a peer ------------------------------------------------------------------------------------------
 # Liqo creates it, and polls the peer's API with the credentials that it found when it began. A Secret that is deleted
 # or changed does not make it reload them: with credentials that were revoked meanwhile the peer would seem dead for

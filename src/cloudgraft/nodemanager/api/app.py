@@ -15,8 +15,6 @@ from cloudgraft.web.app import make_app
 from cloudgraft.web.audit import AuditLog
 from cloudgraft.web.identity import Gatekeeper
 
-__all__ = ["ROLES", "manager_app"]
-
 ROLES: Final = ("front", "operator", "read-only")
 _ABOUT: Final = """Node groups made of machines, for fronts of the Cluster Autoscaler and for operators.
 

@@ -25,8 +25,6 @@ from cloudgraft.web.authentication import allowed, unaudited
 from cloudgraft.web.identity import Caller
 from cloudgraft.web.pages import etag_of
 
-__all__ = ["front_routes"]
-
 Changer = Annotated[Caller, allowed("front", "operator")]
 Key = Annotated[
     str,

@@ -21,9 +21,6 @@ from cloudgraft.web.authentication import allowed
 from cloudgraft.web.identity import Caller
 from cloudgraft.web.pages import cursor_after, etag_of, key_of, page, revision_of
 
-__all__ = ["GroupId", "Reader", "group_model", "group_routes", "operation_model", "read_routes"]
-
-
 # -- Routes for every role ---------------------------------------------------------------------------------------------
 
 

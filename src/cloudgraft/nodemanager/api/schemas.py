@@ -13,33 +13,6 @@ from pydantic.alias_generators import to_camel
 
 from cloudgraft.sdk.quantity import Quantity
 
-__all__ = [
-    "ChangeAnswer",
-    "DeclaredModel",
-    "DecreaseRequest",
-    "DeleteRequest",
-    "ErrorInfo",
-    "EventList",
-    "EventModel",
-    "Gpu",
-    "IncreaseRequest",
-    "Lookup",
-    "Money",
-    "NodeGroupList",
-    "NodeGroupModel",
-    "NodeList",
-    "NodeModel",
-    "NodeName",
-    "NodePriceRequest",
-    "OperationList",
-    "OperationModel",
-    "Options",
-    "PictureModel",
-    "PodPriceRequest",
-    "Size",
-    "TemplateModel",
-]
-
 _LONGEST = 1024
 _MOST = 2**31 - 1
 

@@ -23,8 +23,6 @@ from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError,
 from cloudgraft.sdk.slices import in_slices
 from cloudgraft.web.client import Answer, WebClient
 
-__all__ = ["Changed", "ManagerLink"]
-
 _SLICE: Final = 250  # machines that are read before other tasks run
 _FIRST_SHARE: Final = 0.6  # share of a change's time limit that the first attempt may use
 _NOT_MODIFIED: Final = 304

@@ -29,8 +29,6 @@ from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.template_nodes import group_of_template
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
 
-__all__ = ["FrontSettings", "NodeManagerProvider"]
-
 log = logging.getLogger("cloudgraft.front")
 
 _LONGEST_WAIT: Final = 20.0  # seconds that a request waits for changes

@@ -10,8 +10,6 @@ from cloudgraft.engine.groups.specs import Money
 from cloudgraft.nodemanager.snapshot import GroupSnapshot, Known, Revision, Snapshot
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate
 
-__all__ = ["View", "Views"]
-
 
 @dataclass(slots=True)
 class View:

@@ -20,9 +20,6 @@ from cloudgraft.plugins.handshake import Handshake
 from cloudgraft.plugins.throwaway_tls import HOSTNAME, HostTls, KeyPair
 from cloudgraft.sdk.errors import DeadlineError
 
-__all__ = ["LARGEST_MESSAGE", "Connection", "TlsRelay", "connect", "cut_calls_are_errors", "grpc_can_verify"]
-
-
 # -- TLS relay ---------------------------------------------------------------------------------------------------------
 # go-plugin makes its certificates on the curve P-521, which BoringSSL, and so grpcio, refuses to verify. For such a
 # plugin Python's ``ssl`` (OpenSSL) does the TLS, and grpcio connects to it through a socket in the plugin's private

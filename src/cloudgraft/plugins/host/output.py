@@ -14,9 +14,6 @@ from cloudgraft.plugins.handshake import Handshake, HandshakeError, is_plugin_li
 from cloudgraft.sdk.ratelimit import LogLimit
 from cloudgraft.sdk.secrecy import redacted
 
-__all__ = ["LINE_LIMIT", "LineSplitter", "Output", "OutputLog", "batches_of", "follow_go_output", "printable"]
-
-
 # -- Line splitting ----------------------------------------------------------------------------------------------------
 
 

@@ -21,9 +21,6 @@ from cloudgraft.plugins.throwaway_tls import HostTls
 from cloudgraft.sdk import child_guard
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-__all__ = ["CannotStartError", "Child", "PluginSpec", "Timing", "launch"]
-
-
 # -- Specification and timing ------------------------------------------------------------------------------------------
 
 

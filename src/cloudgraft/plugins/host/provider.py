@@ -14,8 +14,6 @@ from cloudgraft.plugins.host.supervisor import PluginStatus, Supervisor
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
 
-__all__ = ["PluginProvider"]
-
 T = TypeVar("T")
 
 

@@ -27,9 +27,6 @@ from cloudgraft.sdk.slices import in_slices
 from cloudgraft.wire import driver as wire
 from cloudgraft.wire.pb import driver_pb2 as pb
 
-__all__ = ["DriverLink", "PluginLink", "RemoteDriver", "ServerLink"]
-
-
 # -- Links to a driver -------------------------------------------------------------------------------------------------
 
 

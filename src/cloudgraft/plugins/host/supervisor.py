@@ -21,9 +21,6 @@ from cloudgraft.plugins.host.output import OutputLog, follow_go_output
 from cloudgraft.plugins.host.process import CannotStartError, Child, PluginSpec, Timing, launch
 from cloudgraft.sdk.backoff import Backoff
 
-__all__ = ["HealthProbe", "PluginState", "PluginStatus", "Supervisor"]
-
-
 # -- Health checks -----------------------------------------------------------------------------------------------------
 
 

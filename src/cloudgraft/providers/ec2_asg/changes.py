@@ -32,8 +32,6 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.sdk.threads import BlockingPool
 
-__all__ = ["Changes"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 Observe = Callable[[Group, Asg, Look], None]

@@ -19,9 +19,6 @@ from cloudgraft.providers.ec2_asg.state import Failure
 from cloudgraft.sdk.driver import Shape
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError, UnavailableError
 
-__all__ = ["AutoScaling", "LaunchTypes", "Survey"]
-
-
 # -- instance types of groups ------------------------------------------------------------------------------------------
 # Finds the instance type of a group through its launch template, and the resources of that type. Numbered versions of
 # launch templates, launch configurations and instance types never change: each is read once. ``$Latest`` and

@@ -25,8 +25,6 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.sdk.types import InstanceError
 
-__all__ = ["ERRORS", "FAILED", "LAUNCHES", "failure_of", "told"]
-
 _VALIDATION: Final = "ValidationError"
 _LIMITS: Final = "look at MinSize and MaxSize of the Auto Scaling group"
 _POLICY: Final = "see the rights that are needed in docs/how-to/use-ec2-auto-scaling-groups.md"

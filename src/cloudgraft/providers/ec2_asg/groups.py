@@ -8,8 +8,6 @@ from typing import Any, Final
 
 from cloudgraft.sdk.types import InstanceState
 
-__all__ = ["LAUNCH", "Asg", "Launch", "Member", "asg_of"]
-
 LAUNCH: Final = "Launch"  # the process that makes instances
 _TERMINATING: Final = "Terminating"
 _STATES: Final[Mapping[str, InstanceState]] = {

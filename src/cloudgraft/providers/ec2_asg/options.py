@@ -12,8 +12,6 @@ from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.quantity import check_amounts
 from cloudgraft.sdk.types import TAINT_EFFECTS, Taint
 
-__all__ = ["Ec2AsgOptions", "GroupOverrides"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOverrides:

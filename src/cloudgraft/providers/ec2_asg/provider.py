@@ -35,8 +35,6 @@ from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.threads import BlockingPool
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
 
-__all__ = ["Ec2AsgProvider"]
-
 log: Final = logging.getLogger("cloudgraft.drivers")
 
 _REMEMBER_GONE: Final = 30 * 60.0  # seconds; a Node object may outlive its machine that long (R24)

@@ -13,9 +13,6 @@ from cloudgraft.providers.ec2_asg.groups import LAUNCH, Asg, Member
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, InstanceError, InstanceState, NodeGroup, NodeTemplate
 
-__all__ = ["Failure", "Group", "Look", "Placeholder", "Waiting", "group_of_placeholder"]
-
-
 # -- placeholders ------------------------------------------------------------------------------------------------------
 # For each instance that AWS has not created yet, the autoscaler sees a placeholder.
 

@@ -17,9 +17,6 @@ from cloudgraft.sdk.pod_requests import pod_requests
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import TAINT_EFFECTS, AutoscalingOptions, NodeRef, NodeTemplate, Pod, Taint
 
-__all__ = ["INSTANCE_TYPE", "node_price", "node_template", "options_of", "pod_price"]
-
-
 log: Final = logging.getLogger("cloudgraft.drivers")
 
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"

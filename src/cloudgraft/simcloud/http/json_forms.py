@@ -19,23 +19,6 @@ from cloudgraft.simcloud.options import MachineSettings
 from cloudgraft.simcloud.pages import Page
 from cloudgraft.simcloud.records import LedgerEntry, Order, SimMachine
 
-__all__ = [
-    "CLIENT_HEADER",
-    "entry_to_json",
-    "machine_from_json",
-    "machine_to_json",
-    "marks_from_json",
-    "order_for",
-    "order_from_json",
-    "order_to_json",
-    "page_from_json",
-    "page_to_json",
-    "price_from_json",
-    "price_to_json",
-    "shape_from_json",
-    "shape_to_json",
-]
-
 CLIENT_HEADER: Final = "X-Cloudgraft-Client"  # who calls; a create says it in its body
 
 Json = dict[str, object]

@@ -36,8 +36,6 @@ from cloudgraft.simcloud.options import SimulatedOptions
 from cloudgraft.simcloud.pages import Page
 from cloudgraft.simcloud.records import Order
 
-__all__ = ["HttpLink"]
-
 A = TypeVar("A")
 T = TypeVar("T")
 _THREADS: Final = 10  # the engine's concurrent calls, and a list

@@ -35,8 +35,6 @@ from cloudgraft.simcloud.fate import Operation
 from cloudgraft.simcloud.fields import shown
 from cloudgraft.simcloud.http import json_forms as forms
 
-__all__ = ["Answer", "MethodNotAllowedError", "NoSuchPathError", "Routes"]
-
 T = TypeVar("T")
 _LOOK = 0.02  # seconds between two checks whether the cloud still hangs
 _LIMIT = 100

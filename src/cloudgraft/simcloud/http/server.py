@@ -19,8 +19,6 @@ from cloudgraft.simcloud.fate import LostAnswerError
 from cloudgraft.simcloud.http.json_forms import CLIENT_HEADER
 from cloudgraft.simcloud.http.routes import MethodNotAllowedError, NoSuchPathError, Routes
 
-__all__ = ["HttpServer"]
-
 log = logging.getLogger("cloudgraft.simcloud")
 
 _CONNECTIONS: Final = 1000

@@ -54,9 +54,6 @@ from cloudgraft.simcloud.kubelets.plan import (
 if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient
 
-__all__ = ["Booked", "Cloud", "Kubelet", "NodeAgent", "NodeWriter"]
-
-
 # -- writing -----------------------------------------------------------------------------------------------------------
 # Carries out decisions about nodes, pods and leases, with one call or two each.
 

@@ -12,22 +12,6 @@ from cloudgraft.sdk.driver import MachineState, Shape
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import Taint
 
-__all__ = [
-    "LEASE_NAMESPACE",
-    "LEASE_SECONDS",
-    "Settings",
-    "Simulated",
-    "allocatable",
-    "lease_manifest",
-    "lease_renewal",
-    "lost_status",
-    "node_address",
-    "node_labels",
-    "node_manifest",
-    "node_status",
-    "running_status",
-]
-
 LEASE_NAMESPACE: Final = "kube-node-lease"
 LEASE_SECONDS: Final = 40
 

@@ -10,21 +10,6 @@ from cloudgraft.kube.objects import Node, Pod
 from cloudgraft.sdk.driver import MachineState
 from cloudgraft.simcloud.kubelets.objects import LEASE_SECONDS, Simulated, node_address
 
-__all__ = [
-    "Action",
-    "CreateNode",
-    "FinishPod",
-    "KeepLease",
-    "LiftTaint",
-    "Memory",
-    "RemoveNode",
-    "ReportLost",
-    "ReportReady",
-    "RunPod",
-    "desired",
-    "key_of",
-]
-
 _RENEW_AFTER: Final = 10.0  # seconds; a lease lasts four times as long
 # The API server puts the first on every new node, and a controller removes it when the node is ready. There may be
 # no such controller, and then nothing would ever be scheduled there.

@@ -11,8 +11,6 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.store.journal import JournalUnavailableError
 
-__all__ = ["PostgresAddress", "is_url"]
-
 _SCHEMES: Final = ("postgresql://", "postgres://")
 _OPTIONS: Final = ("host", "port", "sslmode", "sslrootcert", "sslcert", "sslkey")
 _EXAMPLE: Final = "postgresql://cloudgraft@db.example.org:5432/cloudgraft?sslmode=verify-full"

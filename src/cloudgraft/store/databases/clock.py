@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["DatabaseClock"]
-
 
 class DatabaseClock:
     """The difference that was measured last, and whether it keeps this replica from leading."""

@@ -14,9 +14,6 @@ from typing import Final
 from cloudgraft.store.databases.files import flush_directory, write_whole
 from cloudgraft.store.journal import JournalUnavailableError
 
-__all__ = ["Damage", "DamagedLog", "find_damage"]
-
-
 # -- detection (pure) --------------------------------------------------------------------------------------------------
 # SQLite reads a log up to the first frame whose checksum is wrong, and takes the rest for a write that a loss of power
 # interrupted. A bit that flipped in an earlier commit looks the same to it, and it silently drops that commit and all

@@ -14,8 +14,6 @@ from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.store.databases.layout import Layout
 from cloudgraft.store.migrate import SchemaState
 
-__all__ = ["Access", "Database", "Mode"]
-
 
 class Access(enum.Enum):
     """The purpose of opening a database."""

@@ -17,8 +17,6 @@ from typing import ClassVar, Final
 
 from cloudgraft.store.journal import JournalBrokenError, JournalLockedError
 
-__all__ = ["FileLock", "InodeLock", "myself"]
-
 _HELD: Final = (errno.EAGAIN, errno.EACCES)
 _MAKING_SECONDS: Final = 30.0  # a database is made in milliseconds, but an old one is copied first
 

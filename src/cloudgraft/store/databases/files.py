@@ -6,8 +6,6 @@ import os
 import secrets
 from pathlib import Path
 
-__all__ = ["flush_directory", "write_whole"]
-
 
 def write_whole(path: Path, content: bytes) -> None:
     """Writes a file completely or not at all, even through a loss of power. Only its owner can read it."""

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from sqlalchemy import MetaData, Table
 
-__all__ = ["Layout"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:

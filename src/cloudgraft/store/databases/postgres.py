@@ -27,8 +27,6 @@ from cloudgraft.store.schema import lease
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["PostgresDatabase"]
-
 _log = logging.getLogger("cloudgraft.store")
 _CONNECTING: Final[dict[str, Any]] = {
     "client_encoding": "utf8",

@@ -24,8 +24,6 @@ from cloudgraft.store.identity import ClusterIdFile
 from cloudgraft.store.journal import JournalBrokenError, JournalUnavailableError
 from cloudgraft.store.migrate import JOURNAL, Schema, SchemaState
 
-__all__ = ["SqliteDatabase"]
-
 _log = logging.getLogger("cloudgraft.store")
 _BUSY_MS: Final = 2000  # only another program can hold a lock: a shell, a backup
 _PRAGMAS: Final = (

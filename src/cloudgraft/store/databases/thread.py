@@ -12,8 +12,6 @@ from cloudgraft.sdk.threads import BlockingPool
 from cloudgraft.store.databases.database import Database
 from cloudgraft.store.journal import JournalUnavailableError
 
-__all__ = ["DatabaseThread"]
-
 T = TypeVar("T")
 _log = logging.getLogger("cloudgraft.store")
 _WAITING = 256  # calls; there is one writer, so more than a few means that the database hangs

@@ -16,8 +16,6 @@ from cloudgraft.store.databases.filelock import myself
 from cloudgraft.store.journal import FencedError
 from cloudgraft.store.schema import fence
 
-__all__ = ["Opening", "check_fence", "take_fence"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:

@@ -12,23 +12,6 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudgraft.store.journal import FencedError
 from cloudgraft.store.schema import lease
 
-__all__ = [
-    "REPLICA",
-    "USABLE",
-    "Claim",
-    "Leader",
-    "LeaseRow",
-    "LeaseWatch",
-    "SeenRow",
-    "end_silent_holders",
-    "extend",
-    "fence",
-    "give_up",
-    "look",
-    "take",
-]
-
-
 # -- decisions (pure) --------------------------------------------------------------------------------------------------
 # The lease is a counter in the database. Its holder raises it at each renewal; all other replicas watch it. A lease may
 # be taken once its row has not changed for the whole length of the lease, by the watcher's own BOOTTIME. No clock is

@@ -13,8 +13,6 @@ from cloudgraft.store.journal import JournalLockedError
 from cloudgraft.store.lease.row import LeaseRow, LeaseWatch, look
 from cloudgraft.store.schema import lease
 
-__all__ = ["dismiss_leader", "has_counter", "in_use", "wait_until_unled"]
-
 _log = logging.getLogger("cloudgraft.store")
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _LOOKS: Final = 30  # in the length of a lease; a leader renews three times

@@ -17,8 +17,6 @@ from cloudgraft.store.migrate import Schema, SchemaState
 from cloudgraft.store.records import State
 from cloudgraft.store.statements import Owner, read_owner
 
-__all__ = ["Problem", "Report", "check_journal"]
-
 _MOST = 20  # problems of one kind that are listed
 _AT_ONCE = 1000
 _TABLES = (

@@ -12,8 +12,6 @@ from cloudgraft.store.checksums import CHECKSUM, IllegalRowError, columns
 from cloudgraft.store.records import Presence, State
 from cloudgraft.store.rows import Reader
 
-__all__ = ["RowJudge"]
-
 
 class RowJudge:
     """Validates rows, one after another."""

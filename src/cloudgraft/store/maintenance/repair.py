@@ -26,8 +26,6 @@ from cloudgraft.store.maintenance.legality import RowJudge
 from cloudgraft.store.migrate import Schema
 from cloudgraft.store.statements import Owner, owner_row
 
-__all__ = ["Finding", "repair_journal"]
-
 _AT_ONCE: Final = 1000
 _ALL_BITS: Final = 2**64 - 1
 _LISTED: Final = "every cloud is listed, and what proves to be ours is taken in, before anything is created"

@@ -30,8 +30,6 @@ from cloudgraft.store.maintenance.legality import RowJudge
 from cloudgraft.store.migrate import Schema
 from cloudgraft.store.statements import Owner
 
-__all__ = ["export_lines", "import_lines"]
-
 _FORMAT = 1
 _AT_ONCE = 1000  # rows per statement
 _TABLES = {

@@ -10,8 +10,6 @@ from cloudgraft.conformance.check import Violation
 from cloudgraft.conformance.driver.stage import DriverStage, driver_check, expect, ids
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineState
 
-__all__ = ["CHECKS"]
-
 _LONGEST_DELAY = timedelta(hours=1)
 _SKEW = timedelta(minutes=5)  # between the cloud's clock and ours
 LISTED = ("list_makes_sense", "create_answers_with_the_machine", "a_new_machine_is_listed")

@@ -12,9 +12,6 @@ from cloudgraft.conformance.driver.under_test import CLUSTER_ID, LONGEST_GROUP, 
 from cloudgraft.sdk.driver import Machine, MachineSpec, Ownership
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, NotFoundError
 
-__all__ = ["CHECKS", "OTHERS_CHECKS", "OWNERSHIP_CHECKS"]
-
-
 # -- deletion ----------------------------------------------------------------------------------------------------------
 
 

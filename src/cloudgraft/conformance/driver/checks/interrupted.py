@@ -19,9 +19,6 @@ from cloudgraft.conformance.driver.under_test import Calls, known, shut
 from cloudgraft.sdk.driver import Machine, MachineSpec, Ownership
 from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, Retry
 
-__all__ = ["CHECKS", "StallWatch"]
-
-
 # -- blocked event loop ------------------------------------------------------------------------------------------------
 # Finds out whether a call blocks the event loop, and where. A second thread judges: a busy computer is no proof.
 

@@ -16,9 +16,6 @@ from cloudgraft.sdk.driver import Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError, UnsupportedError
 from cloudgraft.sdk.quantity import Quantity
 
-__all__ = ["CHECKS", "OFFERS_CHECKS"]
-
-
 # -- start and close ---------------------------------------------------------------------------------------------------
 
 

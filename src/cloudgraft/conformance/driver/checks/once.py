@@ -13,9 +13,6 @@ from cloudgraft.conformance.driver.under_test import Calls
 from cloudgraft.sdk.driver import Idempotency, Machine, MachineSpec, Ownership
 from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, Retry
 
-__all__ = ["CHECKS", "MEANWHILE_CHECKS"]
-
-
 # -- one machine per name ----------------------------------------------------------------------------------------------
 # One machine for one name: a second create, two at once, many at once, and after a restart of the driver.
 

@@ -24,8 +24,6 @@ from cloudgraft.sdk.errors import (
     Retry,
 )
 
-__all__ = ["CHECKS"]
-
 _FULL = (QuotaExceededError, OutOfStockError)  # the autoscaler does the same for both
 _RIGHT: dict[Trouble, tuple[type[CloudgraftError], ...]] = {
     Trouble.QUOTA: _FULL,
