@@ -11,14 +11,13 @@ from decimal import Decimal
 from pathlib import Path
 
 from bench.cluster import Cluster
-from cloudgraft.engine.events import about
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.groups.desired import Catalog, CloudDeclaration, DesiredState, GroupDeclaration, complete
 from cloudgraft.engine.groups.resolution import record_of
 from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings, GroupSpec, GuardLimits, Money
 from cloudgraft.engine.machines.identity import Identity
 from cloudgraft.engine.machines.states import move
-from cloudgraft.engine.new_records import found
+from cloudgraft.engine.new_records import about, found
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec
 from cloudgraft.sdk.types import AutoscalingOptions
 from cloudgraft.simcloud.cloud import SimulatedCloud

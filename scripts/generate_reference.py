@@ -25,8 +25,8 @@ from cloudgraft.dock.protocol.codes_page import codes_page
 from cloudgraft.doctor.findings import findings_page
 from cloudgraft.drivers.http.openapi import description_json
 from cloudgraft.drivers.http.receiver import receiver_source
-from cloudgraft.engine.events import KINDS, happened
 from cloudgraft.engine.machines.states import BEGINNINGS, COUNTED, SHOWN, TRANSITIONS
+from cloudgraft.engine.new_records import KINDS, happened
 from cloudgraft.engine.reporting.metrics import EngineMetrics
 from cloudgraft.engine.reporting.webhook import Webhook, WebhookSettings
 from cloudgraft.nodemanager.api.app import manager_app

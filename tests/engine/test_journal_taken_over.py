@@ -11,8 +11,8 @@ from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.sdk.errors import UnavailableError
 from cloudgraft.store.journal import FencedError
-from cloudgraft.store.lease.fence import take_fence
 from cloudgraft.store.sql import SqlJournal
+from cloudgraft.store.statements import take_fence
 from tests.conditions import until
 from tests.engine.scripted_cloud import Cloud, desired_state, group
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.engine.events import happened
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.groups.resolution import as_group
 from cloudgraft.engine.machines.states import begin, is_released, move
+from cloudgraft.engine.new_records import happened
 from cloudgraft.engine.writer import Writer
 from cloudgraft.sdk.errors import ConflictError, InternalError
 from cloudgraft.store.journal import EventQuery, FencedError, Journal, JournalUnavailableError

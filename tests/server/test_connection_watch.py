@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from cloudgraft.server.connection_watch import ConnectionWatch
+from cloudgraft.server.clients import ConnectionWatch
 from tests.conditions import until
 
 LIMIT = 16

@@ -44,7 +44,7 @@ class InlinePool:
         self._is_closed = False
 
     async def run(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """As :meth:`cloudgraft.sdk.threads.BlockingPool.run`."""
+        """As :meth:`cloudgraft.sdk.event_loop.BlockingPool.run`."""
         if self._is_closed or self._count >= self._waiting:
             raise UnavailableError(f"{self._label} is closed or busy")
         loop = asyncio.get_running_loop()
@@ -106,7 +106,7 @@ def controlled(loop: VirtualLoop, seed: int) -> Iterator[None]:
         "secrets.token_bytes": lambda count=32: dice.randbytes(count),
         "secrets.token_hex": lambda count=32: dice.randbytes(count).hex(),
         "secrets.choice": dice.choice,
-        "cloudgraft.store.databases.thread.BlockingPool": InlinePool,
+        "cloudgraft.store.databases.database.BlockingPool": InlinePool,
         # Only for speed: these wake up once a second and once a minute, all day, to find nothing to do.
         "cloudgraft.engine.maintenance._PROBE": 10.0,
         "cloudgraft.engine.maintenance._CLEAN_EVERY": 1800.0,

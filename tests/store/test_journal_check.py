@@ -11,12 +11,12 @@ import pytest
 from sqlalchemy import text
 
 from cloudgraft.store import schema as tables
-from cloudgraft.store.checksums import seal_all
 from cloudgraft.store.databases.database import Database, Mode
 from cloudgraft.store.journal import JournalBrokenError
 from cloudgraft.store.maintenance.check import Report, check_journal
 from cloudgraft.store.migrate import Schema
 from cloudgraft.store.records import Change, Presence, State
+from cloudgraft.store.rows import seal_all
 from cloudgraft.store.schema import HEAD, metadata
 from cloudgraft.store.sql import SqlJournal
 from tests.store.places import Place, SqlitePlace, event, machine, machines

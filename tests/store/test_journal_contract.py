@@ -14,7 +14,6 @@ import pytest
 from sqlalchemy import event as sqlalchemy_event
 
 from cloudgraft.sdk.errors import ConflictError, InvalidArgumentError
-from cloudgraft.store.checksums import seal_all
 from cloudgraft.store.journal import EventQuery, JournalBrokenError, JournalUnavailableError
 from cloudgraft.store.records import (
     Change,
@@ -31,6 +30,7 @@ from cloudgraft.store.records import (
     Scope,
     State,
 )
+from cloudgraft.store.rows import seal_all
 from cloudgraft.store.schema import machines as machines_table
 from cloudgraft.store.sql import SqlJournal
 from tests.store.places import Place, change, event, machine, machines

@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection
 
-from cloudgraft.store.checksums import columns
 from cloudgraft.store.databases.database import Access, Database, Mode
 from cloudgraft.store.identity import Configured, settle_owner
 from cloudgraft.store.journal import EventQuery
@@ -30,7 +29,7 @@ from cloudgraft.store.records import (
     Scope,
     State,
 )
-from cloudgraft.store.rows import machine_row
+from cloudgraft.store.rows import columns, machine_row
 from cloudgraft.store.schema import machines
 from cloudgraft.store.statements import read_contents, read_events, write_change
 from tests.store.places import Place

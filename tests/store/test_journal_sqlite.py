@@ -18,7 +18,6 @@ import pytest
 
 from cloudgraft.sdk.errors import NotFoundError
 from cloudgraft.store import schema
-from cloudgraft.store.checksums import seal_all
 from cloudgraft.store.databases import sqlite
 from cloudgraft.store.databases.database import Access, Mode
 from cloudgraft.store.databases.filelock import FileLock
@@ -29,6 +28,7 @@ from cloudgraft.store.journal import (
     JournalLockedError,
     JournalUnavailableError,
 )
+from cloudgraft.store.rows import seal_all
 from cloudgraft.store.sql import SqlJournal
 from tests.conditions import until
 from tests.store.places import SqlitePlace, change, machine, machines, told_when_it_writes

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from cloudgraft.store.databases.database import DatabaseThread
 from cloudgraft.store.databases.sqlite import SqliteDatabase
-from cloudgraft.store.databases.thread import DatabaseThread
 from cloudgraft.store.journal import JournalUnavailableError
 from tests.conditions import until
 

@@ -17,8 +17,8 @@ from cloudgraft.app.engine_wiring import desired_state
 from cloudgraft.app.joining_wiring import ClusterLink
 from cloudgraft.config import Config, with_groups
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.events import happened
 from cloudgraft.engine.groups.desired import DesiredState, Joining
+from cloudgraft.engine.new_records import happened
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.store.records import Change
 

@@ -32,8 +32,8 @@ from cloudgraft.config import (
 from cloudgraft.config.explain import did_you_mean
 from cloudgraft.config.problems import printable
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.events import KINDS
 from cloudgraft.engine.groups.desired import Joining
+from cloudgraft.engine.new_records import KINDS
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.engine.reporting.webhook import Webhook, WebhookSettings
 from cloudgraft.plugins.host import provider as plugin_provider

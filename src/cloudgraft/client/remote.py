@@ -11,8 +11,8 @@ from google.protobuf.message import Message
 from cloudgraft.client.cloud_config import CloudConfig
 from cloudgraft.client.connection import Connection
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
+from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.sdk.provider import Provider
-from cloudgraft.sdk.slices import in_slices
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
 from cloudgraft.wire import externalgrpc as wire
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb

@@ -45,7 +45,7 @@ from cloudgraft.discovery.store.database import Store
 from cloudgraft.discovery.store.statements import beat_text, prices_revision, prices_text
 from cloudgraft.discovery.store.vault import Rotation, Vault
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError, UnavailableError
-from cloudgraft.sdk.slices import in_slices
+from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.store.databases.address import PostgresAddress
 from cloudgraft.store.databases.database import Database
 from cloudgraft.store.databases.postgres import PostgresDatabase

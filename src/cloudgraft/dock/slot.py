@@ -19,8 +19,8 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
     UnsupportedError,
 )
+from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
-from cloudgraft.sdk.slices import in_slices
 
 # -- Machine types of classes, for the engine's node templates ---------------------------------------------------------
 

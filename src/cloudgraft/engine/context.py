@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from cloudgraft.engine.clock import Clock
-from cloudgraft.engine.events import about
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.groups.specs import EngineSettings
 from cloudgraft.engine.guards import HOUR, REMOVAL, DeleteGuard, GuardUsage
 from cloudgraft.engine.machines.identity import Identity
+from cloudgraft.engine.new_records import about
 from cloudgraft.engine.nodes.tracking import Nodes, UserData
 from cloudgraft.engine.writer import Writer
 from cloudgraft.store.journal import EventQuery, Journal

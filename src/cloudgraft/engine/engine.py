@@ -14,7 +14,6 @@ from typing import Final
 from cloudgraft.engine.change_publisher import ChangePublisher
 from cloudgraft.engine.clock import Clock, SystemClock, wall_time
 from cloudgraft.engine.context import EngineContext, Losses
-from cloudgraft.engine.events import happened
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.groups.desired import Composer, DesiredState, Joining
 from cloudgraft.engine.groups.resolution import Groups
@@ -24,6 +23,7 @@ from cloudgraft.engine.leadership import Leadership, LeaseLike, SoleLease
 from cloudgraft.engine.machines.identity import Identity
 from cloudgraft.engine.machines.states import was_released
 from cloudgraft.engine.maintenance import Maintenance
+from cloudgraft.engine.new_records import happened
 from cloudgraft.engine.nodes.tracking import Cluster, Nodes, UserData
 from cloudgraft.engine.reconcile.worker import Worker
 from cloudgraft.engine.startup_gate import StartupGate

@@ -9,8 +9,8 @@ from typing import Final
 
 from cloudgraft.engine.clock import SystemClock
 from cloudgraft.engine.context import EngineContext
-from cloudgraft.engine.events import happened
 from cloudgraft.engine.guards import HOUR
+from cloudgraft.engine.new_records import happened
 from cloudgraft.engine.writer import Writer
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.store.journal import Journal

@@ -7,12 +7,11 @@ from datetime import datetime
 
 from cloudgraft.engine import change_publisher as subjects
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.events import about, happened
 from cloudgraft.engine.fleet import Group
 from cloudgraft.engine.groups.prices import node_price, pod_price
 from cloudgraft.engine.machines.decide import failure
 from cloudgraft.engine.machines.states import amend, is_given_up, is_lost, move
-from cloudgraft.engine.new_records import wanted
+from cloudgraft.engine.new_records import about, happened, wanted
 from cloudgraft.engine.reconcile.observe_only import ObserveOnlyError, Orders
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError, UnsupportedError
 from cloudgraft.sdk.pod_requests import pod_requests

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cloudgraft.engine.clock import Clock
-from cloudgraft.engine.events import about, happened, level_of
 from cloudgraft.engine.fleet import Fleet
+from cloudgraft.engine.new_records import about, happened, level_of
+from cloudgraft.sdk.contain import caller_has_left
 from cloudgraft.sdk.errors import CloudgraftError, ConflictError, InvalidArgumentError, UnavailableError
-from cloudgraft.sdk.patience import caller_has_left
 from cloudgraft.store.journal import FencedError, Journal, JournalUnavailableError
 from cloudgraft.store.records import (
     Change,

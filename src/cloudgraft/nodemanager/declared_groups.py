@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol
 
 from cloudgraft.config.problems import ConfigError
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.events import happened
 from cloudgraft.engine.groups.desired import DesiredState, Joining
+from cloudgraft.engine.new_records import happened
 from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError, PreconditionError
 from cloudgraft.store.records import Change, DeclaredGroup
 from cloudgraft.web.problems import EditedMeanwhileError

@@ -29,7 +29,7 @@ from cloudgraft.nodemanager.snapshot import (
     known_json,
 )
 from cloudgraft.sdk.errors import RateLimitedError
-from cloudgraft.sdk.slices import in_slices
+from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.sdk.types import InstanceError, InstanceState, NodeGroup
 from cloudgraft.store.records import MachineRecord, State
 

@@ -14,8 +14,8 @@ from typing import Final
 
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import UnsupportedError
+from cloudgraft.sdk.event_loop import BlockingPool
 from cloudgraft.sdk.provider import Provider
-from cloudgraft.sdk.threads import BlockingPool
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
 
 _LISTS: Final = 2  # threads of one driver for lists, shapes and prices

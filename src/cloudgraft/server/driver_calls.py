@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError, Message
 
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError, ConflictError, InternalError, InvalidArgumentError
-from cloudgraft.sdk.slices import in_slices
+from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.server.clients import only_message
 from cloudgraft.server.listener import abort
 from cloudgraft.wire import driver as wire

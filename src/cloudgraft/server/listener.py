@@ -20,8 +20,7 @@ from cloudgraft.net.metrics import ListenerMetrics
 from cloudgraft.sdk.backoff import Backoff
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, StatusCode, UnavailableError
 from cloudgraft.sdk.hosts import is_loopback_host
-from cloudgraft.server.clients import AllowedClients, GuardedServer
-from cloudgraft.server.connection_watch import ConnectionWatch
+from cloudgraft.server.clients import AllowedClients, ConnectionWatch, GuardedServer
 from cloudgraft.server.health import Health
 from cloudgraft.server.tls import ReloadingCredentials, TlsFiles
 

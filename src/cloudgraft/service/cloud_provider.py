@@ -27,8 +27,8 @@ from cloudgraft.sdk.errors import (
     StatusCode,
     UnsupportedError,
 )
+from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.sdk.provider import Provider, Question
-from cloudgraft.sdk.slices import in_slices
 from cloudgraft.sdk.types import Instance, NodeGroup
 from cloudgraft.service import checks
 from cloudgraft.service.metrics import ServiceMetrics

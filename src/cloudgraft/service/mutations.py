@@ -11,8 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from cloudgraft.sdk.contain import contained
-from cloudgraft.sdk.patience import follow_caller
+from cloudgraft.sdk.contain import contained, follow_caller
 
 log = logging.getLogger("cloudgraft.service")
 

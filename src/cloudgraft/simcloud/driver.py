@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Ownership, Price, ProviderIdBy, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError, UnavailableError
-from cloudgraft.sdk.threads import BlockingPool
+from cloudgraft.sdk.event_loop import BlockingPool
 from cloudgraft.simcloud import options as schema
 from cloudgraft.simcloud.cloud import SimulatedCloud
 from cloudgraft.simcloud.fate import CloudFailureError, Fate, LostAnswerError, Operation

@@ -152,7 +152,7 @@ class Event:
     """Something that was decided or that happened, and why. One with a ``state`` is a line of a machine's history."""
 
     at: float
-    kind: str  # a word of cloudgraft.engine.events
+    kind: str  # a word of cloudgraft.engine.new_records
     message: str
     cloud: str = ""
     group: str = ""

@@ -29,7 +29,7 @@ metadata = MetaData()
 
 
 def _checksum() -> Column[int]:
-    """The last column of every table whose rows must not change by themselves: see cloudgraft.store.checksums."""
+    """The last column of every table whose rows must not change by themselves: see cloudgraft.store.rows."""
     return Column("checksum", BigInteger)
 
 

@@ -12,16 +12,15 @@ from sqlalchemy import Connection
 from cloudgraft.sdk.errors import ConflictError
 from cloudgraft.store import statements
 from cloudgraft.store.databases.address import PostgresAddress
-from cloudgraft.store.databases.database import Access, Database, Mode
+from cloudgraft.store.databases.database import Access, Database, DatabaseThread, Mode
 from cloudgraft.store.databases.postgres import PostgresDatabase
 from cloudgraft.store.databases.sqlite import SqliteDatabase
-from cloudgraft.store.databases.thread import DatabaseThread
 from cloudgraft.store.identity import Configured, check_cluster_id, settle_owner
 from cloudgraft.store.journal import EventQuery, FencedError, Journal, JournalUnavailableError
 from cloudgraft.store.lease.election import Lease
-from cloudgraft.store.lease.fence import Opening, check_fence, take_fence
 from cloudgraft.store.lease.row import Claim, fence
 from cloudgraft.store.records import Change, Contents, Event
+from cloudgraft.store.statements import Opening, check_fence, take_fence
 
 _log = logging.getLogger("cloudgraft.store")
 _OPEN_SECONDS = 600.0  # an old journal is copied and migrated
@@ -41,7 +40,7 @@ class SqlJournal(Journal):
     writes of a former leader are refused by the database: FencedError.
 
     A SQLite journal has the same protection without a lease: the process that opened it last writes, and the writes of
-    earlier ones are refused; see :mod:`cloudgraft.store.lease.fence`.
+    earlier ones are refused; see :mod:`cloudgraft.store.statements`.
     """
 
     def __init__(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Table, bindparam, delete, insert, select, tuple_, update
@@ -11,11 +12,12 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from cloudgraft.sdk.errors import ConflictError
 from cloudgraft.store import schema
-from cloudgraft.store.checksums import Seal
-from cloudgraft.store.journal import EventQuery, JournalBrokenError
+from cloudgraft.store.databases.filelock import myself
+from cloudgraft.store.journal import EventQuery, FencedError, JournalBrokenError
 from cloudgraft.store.records import Change, Contents, Event, MachineRecord, Presence, RequestRecord, State
 from cloudgraft.store.rows import (
     Reader,
+    Seal,
     Values,
     cloud_row,
     declared_row,
@@ -27,6 +29,7 @@ from cloudgraft.store.rows import (
     progress_row,
     request_row,
 )
+from cloudgraft.store.schema import fence
 
 _INSERTS: dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]] = {
     "sqlite": sqlite.insert,
@@ -235,3 +238,38 @@ def purge(connection: Connection, *, gone_before: float, events_before: float, l
     removed = connection.execute(delete(machines).where(machines.c.name.in_(old_machines))).rowcount
     removed += connection.execute(delete(events).where(events.c.seq.in_(old_events))).rowcount
     return removed
+
+
+# -- Reads and takes the `fence` row: the process that writes to a SQLite journal --------------------------------------
+# Locks exclude a second process, but a lock can be lost: its file is removed, or a file system does not support it. So
+# a process that opens the journal to write takes a new epoch, and every write checks in its own transaction that the
+# epoch is still the writer's. A process that was replaced writes nothing more. PostgreSQL has the lease for this.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """A process's claim to the open journal. Epochs only grow; the holder distinguishes equal ones."""
+
+    epoch: int
+    holder: str
+
+
+def take_fence(connection: Connection) -> Opening:
+    """Opens a new epoch: the process of an earlier one writes nothing more."""
+    last = connection.execute(select(fence.c.epoch)).scalar() or 0
+    opening = Opening(epoch=last + 1, holder=f"{myself()} ({secrets.token_hex(4)})")
+    connection.execute(delete(fence))
+    connection.execute(insert(fence).values(id=1, epoch=opening.epoch, holder=opening.holder))
+    return opening
+
+
+def check_fence(connection: Connection, opening: Opening) -> None:
+    """Raises FencedError when another process has opened the journal since."""
+    row = connection.execute(select(fence.c.epoch, fence.c.holder)).one_or_none()
+    if row is None or (row.epoch, row.holder) != (opening.epoch, opening.holder):
+        holder = row.holder if row is not None else "another process"
+        raise FencedError(
+            f"the journal was opened by {holder} while this process had it open: this process writes nothing more. "
+            "Let one server use it, and restart that one",
+            holder=holder,
+        )

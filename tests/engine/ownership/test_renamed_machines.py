@@ -12,8 +12,8 @@ import pytest
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.groups.specs import EngineSettings
 from cloudgraft.engine.groups.templates import TemplateDeclaration
-from cloudgraft.engine.ownership.renames import known_names
-from cloudgraft.engine.ownership.renames import renamed as others
+from cloudgraft.engine.ownership.orphans import known_names
+from cloudgraft.engine.ownership.orphans import renamed as others
 from cloudgraft.sdk.driver import Driver, DriverTraits, Idempotency, Machine, MachineSpec, Ownership, PartialList
 from cloudgraft.sdk.errors import DeadlineError, OutOfStockError
 from cloudgraft.sdk.types import NodeRef

@@ -14,7 +14,7 @@ from cloudgraft.engine.groups.specs import CloudSettings, GuardLimits
 from cloudgraft.engine.guards import tally
 from cloudgraft.engine.machines.observation import Indexing
 from cloudgraft.engine.machines.states import is_moving
-from cloudgraft.engine.ownership.renames import renamed
+from cloudgraft.engine.ownership.orphans import renamed
 from cloudgraft.engine.reconcile.observer import SLICE
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.store.records import Presence, State

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from cloudgraft.engine.events import KINDS
 from cloudgraft.engine.groups.specs import EngineSettings, GuardLimits
+from cloudgraft.engine.new_records import KINDS
 from cloudgraft.engine.operations import pauses
 from cloudgraft.engine.reporting.metrics import EngineMetrics
 from cloudgraft.engine.reporting.webhook import Webhook, WebhookSettings

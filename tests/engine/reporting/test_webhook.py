@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cloudgraft.certs.issue import Validity, new_authority, server_pair
-from cloudgraft.engine.events import happened
+from cloudgraft.engine.new_records import happened
 from cloudgraft.engine.reporting.webhook import Webhook, WebhookSettings
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.store.records import State

@@ -6,7 +6,8 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from cloudgraft.engine import events, guards, provider
+from cloudgraft.engine import guards, provider
+from cloudgraft.engine import new_records as events
 from cloudgraft.engine.machines import decide
 from cloudgraft.engine.machines.states import COUNTED, move
 from cloudgraft.store.records import Change, State

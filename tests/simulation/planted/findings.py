@@ -105,7 +105,7 @@ def no_locks() -> Patch:
     plan="2000:record-flip:20,3",
 )
 def checksums_ignored() -> Patch:
-    return replaced("cloudgraft.store.checksums.Seal.is_sound", lambda *_args: True)
+    return replaced("cloudgraft.store.rows.Seal.is_sound", lambda *_args: True)
 
 
 @plant(

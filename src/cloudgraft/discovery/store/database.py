@@ -10,8 +10,7 @@ from sqlalchemy import Connection
 
 from cloudgraft.discovery.store.statements import Delta, begin_counting, count_up, read_delta, read_seq, write_beats
 from cloudgraft.sdk.errors import DeadlineError
-from cloudgraft.store.databases.database import Access, Database, Mode
-from cloudgraft.store.databases.thread import DatabaseThread
+from cloudgraft.store.databases.database import Access, Database, DatabaseThread, Mode
 from cloudgraft.store.journal import JournalUnavailableError
 
 T = TypeVar("T")

@@ -18,8 +18,7 @@ from cloudgraft.dock.hub.settings import HubSettings
 from cloudgraft.dock.ports import Access, Context
 from cloudgraft.net.metrics import UNKNOWN, ListenerMetrics
 from cloudgraft.sdk.errors import AuthenticationError, CloudgraftError, UnavailableError
-from cloudgraft.server.clients import UnknownMethods
-from cloudgraft.server.connection_watch import ConnectionWatch
+from cloudgraft.server.clients import ConnectionWatch, UnknownMethods
 from cloudgraft.server.listener import abort, check_exposure, has_port
 
 log = logging.getLogger("cloudgraft.dock")

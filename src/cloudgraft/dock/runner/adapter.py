@@ -15,8 +15,8 @@ from cloudgraft.dock.protocol.messages import MachineClass, Secret, Status
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
+from cloudgraft.sdk.event_loop import BlockingPool
 from cloudgraft.sdk.secrecy import redacted
-from cloudgraft.sdk.threads import BlockingPool
 
 # -- Blocking drivers --------------------------------------------------------------------------------------------------
 

@@ -28,8 +28,8 @@ from cloudgraft.drivers.redfish.options import (
 )
 from cloudgraft.sdk.driver import MachineSpec, Shape
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError, UnavailableError
+from cloudgraft.sdk.event_loop import BlockingPool
 from cloudgraft.sdk.quantity import Quantity
-from cloudgraft.sdk.threads import BlockingPool
 
 # -- capacity ----------------------------------------------------------------------------------------------------------
 # What hosts hold: as the options say, or as their controllers tell it.

@@ -35,7 +35,7 @@ from cloudgraft.drivers.router.options import BackendOptions, MachineSettings, R
 from cloudgraft.drivers.router.share import SharedDriver
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, PartialList, Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError, Retry, UnavailableError
-from cloudgraft.sdk.slices import in_slices
+from cloudgraft.sdk.event_loop import in_slices
 
 log = logging.getLogger("cloudgraft.drivers.router")
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from cloudgraft.engine.clock import Clock
-from cloudgraft.engine.events import happened
 from cloudgraft.engine.fleet import Fleet, Group
 from cloudgraft.engine.groups.desired import Catalog, DesiredState, complete
 from cloudgraft.engine.groups.prices import ReferencePrice, common_currency, reference_price
 from cloudgraft.engine.groups.spec_json import group_from_json, group_to_json
 from cloudgraft.engine.groups.specs import GroupSpec, Money
+from cloudgraft.engine.new_records import happened
 from cloudgraft.engine.nodes.learned_templates import LearnedTemplates, same_settings
 from cloudgraft.engine.nodes.node_facts import Facts
 from cloudgraft.engine.writer import Writer

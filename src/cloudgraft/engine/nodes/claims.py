@@ -14,7 +14,7 @@ from cloudgraft.engine.nodes.tracking import Cluster
 from cloudgraft.engine.reconcile.observer import SLICE, Observer
 from cloudgraft.joining.claims import Claim, Stage
 from cloudgraft.sdk.driver import Machine, ProviderIdBy
-from cloudgraft.sdk.slices import in_slices
+from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.store.records import MachineRecord, State
 
 _EVERY: Final = 1.0  # seconds between two publications of all claims, at least: there may be thousands

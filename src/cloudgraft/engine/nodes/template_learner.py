@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from cloudgraft.engine.context import EngineContext
-from cloudgraft.engine.events import happened
 from cloudgraft.engine.fleet import Group
 from cloudgraft.engine.machines.observation import Observation
+from cloudgraft.engine.new_records import happened
 from cloudgraft.engine.nodes.drift import Drift, find_drift
 from cloudgraft.engine.nodes.learned_templates import LearnedTemplates, same_settings
 from cloudgraft.engine.nodes.node_facts import Specimen, facts_to_json, learn

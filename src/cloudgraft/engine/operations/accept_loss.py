@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.events import happened
 from cloudgraft.engine.machines.breaker import Breaker
+from cloudgraft.engine.new_records import happened
 from cloudgraft.engine.reconcile.worker import Worker
 from cloudgraft.sdk.errors import NotFoundError
 from cloudgraft.store.records import Change, Scope

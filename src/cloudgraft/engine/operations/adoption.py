@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.events import about
 from cloudgraft.engine.fleet import Group
+from cloudgraft.engine.new_records import about
 from cloudgraft.engine.operations.bulk_operations import Item, Result, carry_out, check_usable, item_of, why_no_orphan
 from cloudgraft.engine.operations.marking import put_marks
 from cloudgraft.engine.ownership.orphans import Orphan, OrphanKind

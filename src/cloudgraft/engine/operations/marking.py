@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.events import about
+from cloudgraft.engine.new_records import about
 from cloudgraft.engine.operations.bulk_operations import Item
 from cloudgraft.engine.reconcile.worker import Worker
 from cloudgraft.sdk.driver import Machine

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.events import happened
+from cloudgraft.engine.new_records import happened
 from cloudgraft.engine.operations.bulk_operations import Item, Result, check_usable, why_no_orphan
 from cloudgraft.engine.ownership.orphans import Orphan
 from cloudgraft.engine.ownership.rules import why_not_delete

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.events import happened
+from cloudgraft.engine.new_records import happened
 from cloudgraft.sdk.errors import NotFoundError
 from cloudgraft.store.records import Change, Event, PauseRecord, Scope
 

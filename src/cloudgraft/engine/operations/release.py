@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.events import about
 from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.machines.states import move
+from cloudgraft.engine.new_records import about
 from cloudgraft.engine.operations.bulk_operations import Item, Result, carry_out, item_of
 from cloudgraft.engine.operations.marking import take_marks
 from cloudgraft.engine.ownership.rules import Refusal, released

@@ -19,8 +19,10 @@ from cloudgraft.engine.machines.outcomes import (
     NotAsked,
     Outcome,
     check_created,
+    check_machine,
+    check_prices,
+    check_shapes,
 )
-from cloudgraft.engine.machines.response_checks import check_machine, check_prices, check_shapes
 from cloudgraft.sdk.contain import contained, within
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec
 from cloudgraft.sdk.errors import (
@@ -31,8 +33,8 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
     UnsupportedError,
 )
+from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.sdk.list_budget import ListBudget
-from cloudgraft.sdk.slices import in_slices
 from cloudgraft.store.records import MachineRecord
 
 log = logging.getLogger("cloudgraft.engine")

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from cloudgraft.engine.context import EngineContext
-from cloudgraft.engine.events import happened
 from cloudgraft.engine.machines.breaker import Breaker, Turn
 from cloudgraft.engine.machines.observation import Listing, Looker, Observation
 from cloudgraft.engine.machines.states import has_vanished, is_lost
-from cloudgraft.sdk.slices import in_slices
+from cloudgraft.engine.new_records import happened
+from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.store.records import Change, Event, MachineRecord, Presence, State
 
 _SLICE = 1000  # machines checked before the event loop gets control

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cloudgraft.engine.events import about, happened
 from cloudgraft.engine.guards import HOUR
 from cloudgraft.engine.machines.decide import Create, Decision, Delete, Move
 from cloudgraft.engine.machines.observation import Observation
+from cloudgraft.engine.new_records import about, happened
 from cloudgraft.engine.writer import Writer
 from cloudgraft.sdk.errors import PreconditionError
 from cloudgraft.store.records import Change, MachineRecord, Presence, State

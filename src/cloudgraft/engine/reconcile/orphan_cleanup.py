@@ -7,8 +7,8 @@ import logging
 from typing import Final
 
 from cloudgraft.engine.context import EngineContext
-from cloudgraft.engine.events import happened
 from cloudgraft.engine.guards import REMOVAL
+from cloudgraft.engine.new_records import happened
 from cloudgraft.engine.ownership.orphans import Orphan, OrphanKind
 from cloudgraft.engine.reconcile.calls import Caller
 from cloudgraft.engine.reconcile.observer import Observer

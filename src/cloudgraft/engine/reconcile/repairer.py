@@ -8,14 +8,13 @@ from dataclasses import replace
 from datetime import timedelta
 
 from cloudgraft.engine.context import EngineContext
-from cloudgraft.engine.events import about, happened
 from cloudgraft.engine.groups.specs import GroupSpec, RepairSettings
 from cloudgraft.engine.machines.breaker import Breaker, BreakerLimit, Turn
 from cloudgraft.engine.machines.decide import failure
 from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.machines.repair import due_at, plan_repair
 from cloudgraft.engine.machines.states import REPAIRED, give_up
-from cloudgraft.engine.new_records import wanted
+from cloudgraft.engine.new_records import about, happened, wanted
 from cloudgraft.engine.reconcile.observe_only import observed
 from cloudgraft.engine.reconcile.observer import Observer
 from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, State

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from cloudgraft.engine.context import EngineContext
-from cloudgraft.engine.events import about
 from cloudgraft.engine.guards import HOUR, REMOVAL
 from cloudgraft.engine.machines import outcomes
-from cloudgraft.engine.machines.decide import Create, Delete, Situation, decide
-from cloudgraft.engine.machines.duplicates import DOUBLE, surplus
+from cloudgraft.engine.machines.decide import DOUBLE, Create, Delete, Situation, decide, surplus
 from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.machines.outcomes import Created, CreateFailed, Deleted, DeleteFailed, NotAsked, Outcome, after
 from cloudgraft.engine.machines.states import amend, is_given_up, move
+from cloudgraft.engine.new_records import about
 from cloudgraft.engine.reconcile.calls import Caller
 from cloudgraft.engine.reconcile.observer import Observer
 from cloudgraft.joining.claims import NewMachine

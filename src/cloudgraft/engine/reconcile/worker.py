@@ -12,12 +12,14 @@ import heapq
 import logging
 from collections.abc import Iterable
 
+from cloudgraft.engine.clock import Clock
 from cloudgraft.engine.context import EngineContext
-from cloudgraft.engine.events import about
 from cloudgraft.engine.fleet import Group
+from cloudgraft.engine.groups.desired import Catalog
 from cloudgraft.engine.groups.specs import CloudSettings
 from cloudgraft.engine.machines import outcomes
 from cloudgraft.engine.machines.decide import (
+    DOUBLE,
     JOIN_DEADLINE,
     RETURNED,
     Create,
@@ -27,28 +29,84 @@ from cloudgraft.engine.machines.decide import (
     Stay,
     decide,
     failure,
+    in_doubt,
     left_alone,
 )
-from cloudgraft.engine.machines.duplicates import DOUBLE, in_doubt
 from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.machines.states import is_released
+from cloudgraft.engine.new_records import about
 from cloudgraft.engine.nodes.claims import NodeClaims
 from cloudgraft.engine.nodes.credential_revocation import CredentialRevocation
-from cloudgraft.engine.nodes.node_scan import NodeScan
 from cloudgraft.engine.reconcile.calls import Caller
-from cloudgraft.engine.reconcile.catalog import CatalogReader
 from cloudgraft.engine.reconcile.observe_only import observed, withheld
-from cloudgraft.engine.reconcile.observer import SLICE, Observer
+from cloudgraft.engine.reconcile.observer import SLICE, NodeScan, Observer
 from cloudgraft.engine.reconcile.orphan_cleanup import OrphanCleanup
 from cloudgraft.engine.reconcile.repairer import Repairer
 from cloudgraft.engine.reconcile.sender import Sender
 from cloudgraft.sdk.driver import Driver, Machine
 from cloudgraft.sdk.errors import CloudgraftError, ErrorClass
-from cloudgraft.sdk.slices import in_slices
+from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.store.journal import JournalBrokenError, JournalUnavailableError
 from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, State
 
+# -- Reads a cloud's machine types and prices, as often as its driver says that they change ----------------------------
+
+
 log = logging.getLogger("cloudgraft.engine")
+
+
+class CatalogReader:
+    """Keeps the shapes and prices of one cloud. The last answer is valid until the next one."""
+
+    def __init__(self, caller: Caller, clock: Clock) -> None:
+        self.known: Catalog | None = None  # None until the cloud has answered
+        self.error = ""  # why the latest read failed
+        self._caller = caller
+        self._clock = clock
+        self._read_at = 0.0
+        self._reading: asyncio.Task[None] | None = None
+
+    async def look(self) -> None:
+        """Waits for the first answer, without which groups may not be served; later reads run in the background.
+
+        So a cloud with slow prices is listed as often as any other.
+        """
+        if self.known is None:
+            await self._read()
+        elif self._is_due() and self._reading is None:
+            self._reading = asyncio.create_task(self._read(), name=f"what {self._caller.settings.name} offers")
+            self._reading.add_done_callback(self._done)
+
+    async def done(self) -> None:
+        """Waits for a read under way."""
+        if self._reading is not None:
+            await asyncio.wait({self._reading})
+
+    async def stop(self) -> None:
+        """Cancels a read under way."""
+        if self._reading is not None:
+            self._reading.cancel()
+            await self.done()
+
+    def _is_due(self) -> bool:
+        return self._clock.now() - self._read_at >= self._caller.traits.catalog_lasts.total_seconds()
+
+    async def _read(self) -> None:
+        cloud, now = self._caller.settings.name, self._clock.now()
+        try:
+            self.known, self._read_at = await self._caller.catalog(), now
+            self.error = ""
+        except CloudgraftError as error:
+            message = f"cloud {cloud} does not report its machine types and prices: {error.message}"
+            if message != self.error:  # once, not at every attempt
+                log.warning("cannot read a cloud's catalog", extra={"cloud": cloud, "error": error.message})
+            self.error = message
+
+    def _done(self, reading: asyncio.Task[None]) -> None:
+        self._reading = None
+        if not reading.cancelled() and reading.exception() is not None:
+            log.error("reading the machine types and prices of a cloud failed", exc_info=reading.exception())
+
 
 _BATCH = 250  # records that the loop writes in one transaction
 _REST = 1.0  # seconds after a step that failed: the cause may wake the loop at once, again and again

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.events import KINDS
+from cloudgraft.engine.new_records import KINDS
 from cloudgraft.engine.reporting.diagnosis import Case, Reason, reasons
 from cloudgraft.engine.reporting.report import (
     GroupReport,

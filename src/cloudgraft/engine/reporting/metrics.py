@@ -12,8 +12,8 @@ from prometheus_client.registry import Collector
 
 from cloudgraft.engine.clock import SystemClock
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.events import KINDS
 from cloudgraft.engine.machines.breaker import Breaker
+from cloudgraft.engine.new_records import KINDS
 from cloudgraft.engine.ownership.orphans import OrphanKind
 from cloudgraft.engine.reconcile.worker import Worker
 from cloudgraft.engine.reporting.webhook import Webhook

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from cloudgraft.engine.events import level_of
+from cloudgraft.engine.new_records import level_of
 from cloudgraft.engine.reporting.report_json import iso
 from cloudgraft.sdk.backoff import pause_after
 from cloudgraft.sdk.errors import InvalidArgumentError

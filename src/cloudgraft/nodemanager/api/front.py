@@ -17,8 +17,8 @@ from cloudgraft.nodemanager.api.groups import GroupId, Reader, operation_model
 from cloudgraft.nodemanager.changes import MOST_KEYS, Asked, Outcome
 from cloudgraft.nodemanager.manager import Manager
 from cloudgraft.nodemanager.snapshot import Revision
+from cloudgraft.sdk.contain import follow_caller
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, UnavailableError, UnsupportedError
-from cloudgraft.sdk.patience import follow_caller
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.web.authentication import allowed, unaudited

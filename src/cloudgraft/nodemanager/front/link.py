@@ -20,7 +20,7 @@ from cloudgraft.nodemanager.snapshot import (
     snapshot_from_json,
 )
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError, UnavailableError
-from cloudgraft.sdk.slices import in_slices
+from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.web.client import Answer, WebClient
 
 _SLICE: Final = 250  # machines that are read before other tasks run

@@ -22,8 +22,8 @@ from cloudgraft.plugins.host.process import PluginSpec, Timing
 from cloudgraft.plugins.host.supervisor import Supervisor
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError, InvalidArgumentError, UnavailableError
+from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.sdk.list_budget import current_budget
-from cloudgraft.sdk.slices import in_slices
 from cloudgraft.wire import driver as wire
 from cloudgraft.wire.pb import driver_pb2 as pb
 

@@ -30,7 +30,7 @@ from cloudgraft.sdk.errors import (
     PreconditionError,
     RateLimitedError,
 )
-from cloudgraft.sdk.threads import BlockingPool
+from cloudgraft.sdk.event_loop import BlockingPool
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -31,8 +31,8 @@ from cloudgraft.sdk.errors import (
     RateLimitedError,
     UnavailableError,
 )
+from cloudgraft.sdk.event_loop import BlockingPool
 from cloudgraft.sdk.provider import Provider
-from cloudgraft.sdk.threads import BlockingPool
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
 
 log: Final = logging.getLogger("cloudgraft.drivers")

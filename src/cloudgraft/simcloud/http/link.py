@@ -29,7 +29,7 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
     error_from_slug,
 )
-from cloudgraft.sdk.threads import BlockingPool
+from cloudgraft.sdk.event_loop import BlockingPool
 from cloudgraft.simcloud.fields import Fields, is_number
 from cloudgraft.simcloud.http import json_forms as forms
 from cloudgraft.simcloud.options import SimulatedOptions

@@ -16,9 +16,8 @@ from sqlalchemy import Connection
 from cloudgraft.store import migrate
 from cloudgraft.store.databases.address import PostgresAddress
 from cloudgraft.store.databases.clock import DatabaseClock
-from cloudgraft.store.databases.database import Mode
+from cloudgraft.store.databases.database import DatabaseThread, Mode
 from cloudgraft.store.databases.postgres import PostgresDatabase
-from cloudgraft.store.databases.thread import DatabaseThread
 from cloudgraft.store.journal import JournalBrokenError
 from cloudgraft.store.lease import row as leader
 from cloudgraft.store.lease.row import Claim, Leader, LeaseRow, LeaseWatch

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection, Table, func, select
 
 from cloudgraft.store import schema
-from cloudgraft.store.checksums import IllegalRowError, Seal
 from cloudgraft.store.databases.database import Access, Database, Mode
 from cloudgraft.store.identity import Configured, owner_of
 from cloudgraft.store.journal import JournalBrokenError
 from cloudgraft.store.maintenance.legality import RowJudge
 from cloudgraft.store.migrate import Schema, SchemaState
 from cloudgraft.store.records import State
+from cloudgraft.store.rows import IllegalRowError, Seal
 from cloudgraft.store.statements import Owner, read_owner
 
 _MOST = 20  # problems of one kind that are listed

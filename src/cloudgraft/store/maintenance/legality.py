@@ -8,9 +8,8 @@ from typing import Any
 from sqlalchemy import Column, Table
 
 from cloudgraft.store import schema
-from cloudgraft.store.checksums import CHECKSUM, IllegalRowError, columns
 from cloudgraft.store.records import Presence, State
-from cloudgraft.store.rows import Reader
+from cloudgraft.store.rows import CHECKSUM, IllegalRowError, Reader, columns
 
 
 class RowJudge:

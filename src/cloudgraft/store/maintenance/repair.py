@@ -15,16 +15,15 @@ from sqlalchemy import Connection, Table, delete, insert, select
 
 from cloudgraft.sdk.errors import PreconditionError
 from cloudgraft.store import schema
-from cloudgraft.store.checksums import CHECKSUM, Seal
 from cloudgraft.store.databases.database import Access, Database, Mode
 from cloudgraft.store.identity import Configured
 from cloudgraft.store.journal import JournalBrokenError
-from cloudgraft.store.lease.fence import take_fence
 from cloudgraft.store.lease.row import LeaseRow
 from cloudgraft.store.lease.unled import dismiss_leader, wait_until_unled
 from cloudgraft.store.maintenance.legality import RowJudge
 from cloudgraft.store.migrate import Schema
-from cloudgraft.store.statements import Owner, owner_row
+from cloudgraft.store.rows import CHECKSUM, Seal
+from cloudgraft.store.statements import Owner, owner_row, take_fence
 
 _AT_ONCE: Final = 1000
 _ALL_BITS: Final = 2**64 - 1

@@ -18,17 +18,16 @@ from sqlalchemy import Connection, Table, insert, select, text
 
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
 from cloudgraft.store import schema, statements
-from cloudgraft.store.checksums import IllegalRowError, Seal, columns
 from cloudgraft.store.databases.database import Access, Database, Mode
 from cloudgraft.store.identity import Configured, check_cluster_id
 from cloudgraft.store.journal import JournalBrokenError
 from cloudgraft.store.lease import row as leader
-from cloudgraft.store.lease.fence import take_fence
 from cloudgraft.store.lease.row import LeaseRow
 from cloudgraft.store.lease.unled import in_use, wait_until_unled
 from cloudgraft.store.maintenance.legality import RowJudge
 from cloudgraft.store.migrate import Schema
-from cloudgraft.store.statements import Owner
+from cloudgraft.store.rows import IllegalRowError, Seal, columns
+from cloudgraft.store.statements import Owner, take_fence
 
 _FORMAT = 1
 _AT_ONCE = 1000  # rows per statement

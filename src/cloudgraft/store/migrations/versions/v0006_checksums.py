@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from cloudgraft.store.checksums import seal_all
+from cloudgraft.store.rows import seal_all
 
 revision = "0006"
 down_revision = "0005"
