@@ -1,3 +1,7 @@
 """Every attack hits both transports."""
 
 from __future__ import annotations
+
+from tests.transports import transport
+
+__all__ = ["transport"]

@@ -20,8 +20,10 @@ from cloudgraft.store.journal import JournalLockedError
 from cloudgraft.store.records import Change
 from cloudgraft.store.schema import HEAD
 from cloudgraft.store.sql import SqlJournal
-from tests.postgres import PostgresServer
+from tests.postgres import PostgresServer, postgres
 from tests.store.places import event, machine, machines
+
+__all__ = ["postgres"]
 
 
 def _run(*arguments: str | Path, text: str | None = None) -> Result:

@@ -12,7 +12,7 @@ from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.groups.desired import CloudDeclaration, DesiredState, GroupDeclaration
 from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings
 from cloudgraft.engine.provider import EngineProvider
-from cloudgraft.sdk.driver import Driver, Machine
+from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, Ownership
 from cloudgraft.sdk.types import Instance, InstanceState, NodeRef
 from cloudgraft.simcloud.chaos import Chaos
 from cloudgraft.simcloud.cloud import SimulatedCloud
@@ -189,3 +189,6 @@ def creating(instances: Sequence[Instance]) -> list[Instance]:
 def real(instance: Instance, name: str = "some-node") -> NodeRef:
     """The node that a kubelet registered for an instance."""
     return NodeRef(name=name, provider_id=instance.id)
+
+
+__all__ = ["DriverTraits", "HandClock", "Ownership", "Rig", "creating", "fake", "group", "real", "running"]

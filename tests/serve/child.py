@@ -7,7 +7,12 @@ import sys
 from multiprocessing.connection import Connection
 
 # Loaded before the fork, so that a start takes milliseconds.
+from cloudgraft.app import engine_wiring
+from cloudgraft.cli import serve, simcloud
 from cloudgraft.cli.main import main
+from cloudgraft.store.databases import postgres
+
+__all__ = ["engine_wiring", "postgres", "run", "serve", "simcloud"]
 
 
 def run(log: Connection, arguments: list[str]) -> None:

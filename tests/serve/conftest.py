@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.postgres import postgres
+
+__all__ = ["postgres"]
+
 _HERE = Path(__file__).parent
 
 

@@ -10,8 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from cloudgraft.store.sql import SqlJournal
-from tests.postgres import PostgresServer
+from tests.postgres import PostgresServer, postgres
 from tests.store.places import Place, PostgresPlace, SqlitePlace
+
+__all__ = ["ages", "journal", "passes", "place", "postgres", "postgres_place", "sqlite_place"]
 
 
 @pytest.fixture

@@ -15,7 +15,9 @@ from tests.conformance.planted import (
     faults_sizes,
     faults_template,
 )
-from tests.conformance.planted.fault import ENTERED
+from tests.conformance.planted.fault import ENTERED, Fault
+
+__all__ = ["FAULTS", "Fault"]
 
 _MODULES: Final = (
     faults_groups,

@@ -9,7 +9,9 @@ import pytest
 
 from cloudgraft.discovery.service import Discovery
 from tests.discovery.core.markets import Place
-from tests.postgres import PostgresServer
+from tests.postgres import PostgresServer, postgres
+
+__all__ = ["discovery", "each_place", "place", "postgres", "postgres_place", "sqlite_place"]
 
 
 @pytest.fixture

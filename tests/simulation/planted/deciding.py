@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from cloudgraft.engine import guards, provider
-from cloudgraft.engine import new_records as events
+from cloudgraft.engine import new_records
 from cloudgraft.engine.machines import decide
 from cloudgraft.engine.machines.states import COUNTED, move
 from cloudgraft.store.records import Change, State
@@ -147,7 +147,7 @@ def deletes_lose_their_event() -> Patch:
         return replace(real(self, group, nodes), events=())
 
     def about(*args: Any, **more: Any) -> Any:
-        return replace(events.about(*args, **more), message="")
+        return replace(new_records.about(*args, **more), message="")
 
     return both(
         replaced("cloudgraft.engine.provider.EngineProvider.plan_delete", plan),
