@@ -6,8 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from cloudgraft.engine import guards, provider
-from cloudgraft.engine import new_records
+from cloudgraft.engine import guards, new_records, provider
 from cloudgraft.engine.machines import decide
 from cloudgraft.engine.machines.states import COUNTED, move
 from cloudgraft.store.records import Change, State
