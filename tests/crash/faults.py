@@ -24,11 +24,11 @@ def _act_before_intent() -> None:
         for name in names:
             record = self._context.fleet.machines.get(name)
             if record is not None and record.state is State.REQUESTED:
-                self._observer.observation(name).is_calling = True
+                self._observer.call_begins(name)
                 self._caller.create(record)
         await self._caller.settled()
         for name in names:
-            self._observer.observation(name).is_calling = False
+            self._observer.call_ends(name)
         await self._context.writer.write(lambda: self._ordered(names))
 
     Sender._create = create  # type: ignore[method-assign]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -59,8 +59,19 @@ def a_machine(machine_id: str = "m-1", name: str = NAME, **changes: Any) -> Mach
     return Machine(name=name, machine_id=machine_id, **{**values, **changes})
 
 
-def a_sight(*, since: float = NOW - 1000, **changes: Any) -> Observation:
-    return Observation(since=since, **{"listed_at": NOW, **changes})
+def an_observation(*, since: float = NOW - 1000, **changes: Any) -> Observation:
+    """An observation with these fields of its parts: of the lists, the calls and the node."""
+    return observed(Observation(since=since), **{"at": NOW, **changes})
+
+
+def observed(observation: Observation, **changes: Any) -> Observation:
+    """The observation with other fields of its parts."""
+    for name in ("listed", "calls", "node"):
+        part: Any = getattr(observation, name)
+        own = {field.name: changes.pop(field.name) for field in fields(part) if field.name in changes}
+        observation = replace(observation, **{name: replace(part, **own)})
+    assert not changes, f"no part of an observation has {sorted(changes)}"
+    return observation
 
 
 def a_listing(*machines: Machine, began: float = NOW, follows: float | None = None) -> Listing:

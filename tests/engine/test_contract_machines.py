@@ -50,14 +50,14 @@ async def test_a_machine_that_dies_is_replaced_also_at_the_minimum(rig: Rig) -> 
 async def test_a_machine_that_comes_back_in_time_is_left_alone(rig: Rig) -> None:
     await grown(rig)
     record = rig.records(State.RUNNING)[0]
-    observation = rig.engine.workers["sim"].observer.observation(record.name)
+    observer = rig.engine.workers["sim"].observer
     for _ in range(3):
         rig.cloud._change(record.machine_id, lambda entry, now: replace(entry, dies_at=now))
         await rig.settle(20)
-        assert observation.dead_since is not None
+        assert observer.observation(record.name).listed.dead_since is not None
         rig.cloud._change(record.machine_id, lambda entry, _: replace(entry, dies_at=None))
         await rig.turn(10)
-        assert observation.dead_since is None
+        assert observer.observation(record.name).listed.dead_since is None
     assert rig.records(State.RUNNING) == [record]
 
 

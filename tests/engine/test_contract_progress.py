@@ -14,7 +14,7 @@ import pytest
 from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings
 from cloudgraft.engine.machines.decide import Create, Delete, Move, Situation, decide
 from cloudgraft.engine.machines.observation import Looker, Observation, look
-from cloudgraft.engine.machines.outcomes import Created, CreateFailed, Deleted, DeleteFailed, Outcome, after
+from cloudgraft.engine.machines.outcomes import Created, CreateFailed, Deleted, DeleteFailed, Outcome, after, after_call
 from cloudgraft.engine.machines.states import amend, move
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineState
 from cloudgraft.sdk.errors import (
@@ -115,8 +115,13 @@ class Play:
         self.world.pass_time()
         looker = Looker(IDENTITY, self.world.traits, CLOUD)
         listing = a_listing(*self.world.machines.values(), began=self.world.now, follows=self.world.now - STEP)
-        if self.record.presence is not Presence.NONE or NAME in listing.by_name or self.observation.machine is not None:
-            look(self.record, self.observation, listing, looker)
+        if (
+            self.record.presence is not Presence.NONE
+            or NAME in listing.by_name
+            or self.observation.listed.machine is not None
+        ):
+            listed = look(self.record, self.observation, listing, looker)
+            self.observation = replace(self.observation, listed=listed)
         for _ in range(10):
             at = Situation(now=self.world.now, settings=SETTINGS, is_paused=self.is_paused)
             decision = decide(self.record, self.observation, at)
@@ -139,21 +144,16 @@ class Play:
         else:
             self.record = amend(self.record, **sent)
         outcome = self.world.create()
-        self.observation.absences, self.observation.retry_at = 0, self.world.now + 5
-        if isinstance(outcome, Created):
-            self.observation.since, self.observation.is_ours = self.world.now, True
         self._take(outcome)
 
     def _delete(self, machine: Machine) -> None:
         assert machine.tags, "law 4: only what shows our marks"
         outcome = self.world.delete(machine.machine_id)
-        self.observation.deletes += 1
-        self.observation.retry_at = self.world.now + 5
-        if isinstance(outcome, DeleteFailed):
-            self.observation.forget(machine.machine_id)
         self._take(outcome)
 
     def _take(self, outcome: Outcome) -> None:
+        attempts, now = self.record.attempts, self.world.now
+        self.observation = after_call(self.observation, outcome, attempts=attempts, settings=CLOUD, now=now)
         made = after(self.record, outcome, self.world.now)
         if made is not None:
             self.record = made.record
@@ -199,7 +199,7 @@ def test_what_the_cloud_reports_dead_after_it_ran_is_left_to_repair() -> None:
     world = World("made", DriverTraits(), machines=_machines("failed"))
     play = _play(world, a_record(state=State.RUNNING, presence=Presence.PRESENT))
     assert play.record.state is State.RUNNING
-    assert play.observation.dead_since is not None
+    assert play.observation.listed.dead_since is not None
 
 
 def test_only_what_lost_its_marks_stays_and_is_never_touched() -> None:

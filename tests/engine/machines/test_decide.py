@@ -22,7 +22,7 @@ from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.driver import MachineState
 from cloudgraft.sdk.errors import ErrorClass
 from cloudgraft.store.records import MachineRecord, Presence, State
-from tests.engine.makers import NOW, a_machine, a_record, a_sight
+from tests.engine.makers import NOW, a_machine, a_record, an_observation, observed
 
 SETTINGS = EngineSettings()
 AGES = {
@@ -37,7 +37,7 @@ FIXED = ("name", "group", "cloud", "placeholder", "settings", "tags", "requested
 
 def _sightings() -> Iterator[tuple[str, dict[str, Any]]]:
     """What can be seen of a machine, by name."""
-    yield "nothing yet", {"listed_at": None}
+    yield "nothing yet", {"at": None}
     yield "not seen for the whole deadline", {"awaited_for": SETTINGS.create_deadline.total_seconds()}
     late = {"machine": a_machine(state=MachineState.PENDING), "is_ours": True, "awaited_for": 9999.0}
     yield "pending for the whole deadline", late
@@ -67,7 +67,7 @@ def _sights() -> Iterator[tuple[str, Observation]]:
             told = f"{name}, calling {is_calling}, retry {retry_at}, deletes {deletes}, joined {joined}"
             yield (
                 told,
-                a_sight(is_calling=is_calling, retry_at=retry_at, deletes=deletes, joined=joined, **values),
+                an_observation(is_open=is_calling, retry_at=retry_at, deletes=deletes, joined=joined, **values),
             )
 
 
@@ -92,7 +92,7 @@ def _check_move(record: MachineRecord, observation: Observation, at: Situation, 
     taken_back = (record.state, new.state) == (State.GONE, State.BOOTING)
     if taken_back:
         assert is_lost(record), "only what nobody deleted comes back by itself"
-        assert observation.is_ours
+        assert observation.listed.is_ours
         assert (new.gone_at, new.error) == (None, None)
     fixed = [name for name in FIXED if not taken_back or name != "requested_at"]  # its deadlines begin anew
     assert all(getattr(new, name) == getattr(record, name) for name in fixed)
@@ -102,12 +102,12 @@ def _check_move(record: MachineRecord, observation: Observation, at: Situation, 
         assert new.presence is Presence.NONE
         assert new.gone_at is not None
     if new.presence is Presence.NONE and record.presence is not Presence.NONE:
-        assert observation.is_absent, "only two complete lists make it absent"
+        assert observation.listed.is_absent, "only two complete lists make it absent"
     if new.presence is Presence.PRESENT and record.presence is not Presence.PRESENT:
-        assert observation.machine is not None
+        assert observation.listed.machine is not None
     if new.machine_id != record.machine_id:
-        assert observation.machine is not None
-        assert new.machine_id == observation.machine.machine_id
+        assert observation.listed.machine is not None
+        assert new.machine_id == observation.listed.machine.machine_id
     if new.state is State.FAILED:
         assert new.error is not None
         assert new.error.code
@@ -117,10 +117,12 @@ def _check_move(record: MachineRecord, observation: Observation, at: Situation, 
             Presence.UNKNOWN,
         )
         if new.error.code == "deadline" and may_exist:
-            assert observation.awaited_for >= SETTINGS.create_deadline.total_seconds(), "only observed time counts"
+            assert observation.listed.awaited_for >= SETTINGS.create_deadline.total_seconds(), (
+                "only observed time counts"
+            )
             assert at.sees_cloud
             assert at.sees_nodes
-            assert not observation.is_ready
+            assert not observation.node.is_ready
     if new.state is State.RUNNING and record.state is not State.RUNNING:
         assert new.provider_id, "R30: a machine that runs is listed under its node's providerID"
     assert new.presence is not Presence.UNKNOWN or record.presence is Presence.UNKNOWN
@@ -130,37 +132,37 @@ def _check_create(record: MachineRecord, observation: Observation, at: Situation
     """Law 3: never while something may be there, or may be coming."""
     assert record.state in (State.REQUESTED, State.CREATING)
     assert record.presence is not Presence.UNKNOWN or record.state is State.REQUESTED
-    assert observation.machine is None
-    assert observation.unproven is None
-    assert not observation.is_calling or record.state is State.REQUESTED
+    assert observation.listed.machine is None
+    assert observation.listed.unproven is None
+    assert not observation.calls.is_open or record.state is State.REQUESTED
     assert at.may_create
     assert not at.is_paused
     assert at.refusal is None or record.state is not State.REQUESTED
     assert at.now < record.requested_at + SETTINGS.create_deadline.total_seconds()
-    assert at.now >= observation.retry_at or record.state is State.REQUESTED
+    assert at.now >= observation.calls.retry_at or record.state is State.REQUESTED
 
 
 def _check_delete(record: MachineRecord, observation: Observation, at: Situation, decision: Delete) -> None:
     """Law 4: only what is proven to be ours, and of that only what is not wanted."""
     assert not is_released(record)
-    assert not observation.is_calling
+    assert not observation.calls.is_open
     assert not at.is_paused
-    assert at.now >= observation.retry_at
+    assert at.now >= observation.calls.retry_at
     assert decision.machine.state is not MachineState.DELETING
-    assert decision.machine != observation.unproven
+    assert decision.machine != observation.listed.unproven
     assert at.sees_cloud or record.state is State.DELETING, "only the autoscaler's word deletes during an outage"
-    if decision.machine in observation.extras:
+    if decision.machine in observation.listed.extras:
         assert decision.kind == "double"
-        assert decision.machine is not observation.machine
+        assert decision.machine is not observation.listed.machine
         return
     assert record.state in UNWANTED
-    assert observation.is_ours
-    if observation.machine is not None:
-        assert decision.machine == observation.machine
+    assert observation.listed.is_ours
+    if observation.listed.machine is not None:
+        assert decision.machine == observation.listed.machine
     else:
         assert record.presence is Presence.PRESENT
         assert decision.machine.machine_id == record.machine_id
-        assert not observation.is_absent
+        assert not observation.listed.is_absent
 
 
 def _check_stay(record: MachineRecord, observation: Observation, at: Situation, decision: Stay) -> None:
@@ -169,17 +171,19 @@ def _check_stay(record: MachineRecord, observation: Observation, at: Situation, 
         assert decision.wake_at > at.now, "an alarm in the past would ring for ever"
         return
     if record.presence is Presence.NONE and record.state in (State.REQUESTED, State.CREATING):
-        assert observation.is_calling, "it has a deadline"
+        assert observation.calls.is_open, "it has a deadline"
     elif record.state in (State.CREATING, State.BOOTING):
-        is_late = observation.awaited_for >= SETTINGS.create_deadline.total_seconds()
-        assert observation.is_calling or observation.is_ready or not (is_late and at.sees_cloud and at.sees_nodes)
+        is_late = observation.listed.awaited_for >= SETTINGS.create_deadline.total_seconds()
+        assert (
+            observation.calls.is_open or observation.node.is_ready or not (is_late and at.sees_cloud and at.sees_nodes)
+        )
     assert record.state is not State.FAILED, "it has its time"
     if record.state is State.RUNNING:
-        assert observation.joined is not False
+        assert observation.node.joined is not False
     if record.state is State.DELETING and at.sees_cloud:
-        going = observation.machine is not None and observation.machine.state is MachineState.DELETING
+        going = observation.listed.machine is not None and observation.listed.machine.state is MachineState.DELETING
         is_open = record.presence is Presence.UNKNOWN
-        assert observation.is_calling or at.is_paused or going or is_open or not observation.is_ours
+        assert observation.calls.is_open or at.is_paused or going or is_open or not observation.listed.is_ours
 
 
 def _check(record: MachineRecord, observation: Observation, at: Situation, decision: Decision) -> None:
@@ -207,7 +211,7 @@ def test_no_decision_does_harm(state: State, presence: Presence, age: str) -> No
 def _check_all(record: MachineRecord, age: str) -> None:
     state, presence = record.state, record.presence
     for told, observation in SIGHTS:
-        if observation.joined is not None and state is not State.RUNNING:
+        if observation.node.joined is not None and state is not State.RUNNING:
             continue  # nobody else asks
         before = copy.copy(observation)
         for at in SITUATIONS:
@@ -236,12 +240,12 @@ AT = Situation(now=NOW, settings=SETTINGS)
 
 
 def test_what_was_never_sent_is_created_at_once() -> None:
-    assert decide(a_record(), a_sight(), AT) == Create()
+    assert decide(a_record(), an_observation(), AT) == Create()
 
 
 def test_nothing_is_created_while_a_machine_of_that_name_is_seen_even_a_stranger() -> None:
     for state in (State.REQUESTED, State.CREATING):
-        stranger = a_sight(unproven=a_machine("m-9", tags={}))
+        stranger = an_observation(unproven=a_machine("m-9", tags={}))
         assert isinstance(decide(a_record(state=state), stranger, AT), Stay)
         late = decide(a_record(state=state, age=AGES["past the create deadline"]), stranger, AT)
         assert isinstance(late, Move)
@@ -252,24 +256,24 @@ def test_nothing_is_created_while_a_machine_of_that_name_is_seen_even_a_stranger
 
 def test_an_unknown_outcome_is_settled_before_anything_is_created_again() -> None:
     record = a_record(state=State.CREATING, presence=Presence.UNKNOWN)
-    assert isinstance(decide(record, a_sight(), AT), Stay)
-    assert isinstance(decide(record, a_sight(absences=1), AT), Stay)
-    settled = decide(record, a_sight(absences=2), AT)
+    assert isinstance(decide(record, an_observation(), AT), Stay)
+    assert isinstance(decide(record, an_observation(absences=1), AT), Stay)
+    settled = decide(record, an_observation(absences=2), AT)
     assert isinstance(settled, Move)
     assert (settled.record.state, settled.record.presence) == (State.CREATING, Presence.NONE)
-    assert decide(settled.record, a_sight(absences=2), AT) == Create()
+    assert decide(settled.record, an_observation(absences=2), AT) == Create()
 
 
 def test_a_late_success_is_adopted() -> None:
-    found = decide(a_record(state=State.CREATING, presence=Presence.UNKNOWN), a_sight(machine=a_machine()), AT)
+    found = decide(a_record(state=State.CREATING, presence=Presence.UNKNOWN), an_observation(machine=a_machine()), AT)
     assert isinstance(found, Move)
     assert (found.record.state, found.record.machine_id) == (State.BOOTING, "m-1")
 
 
 def test_a_call_to_create_is_waited_for_even_past_the_deadline() -> None:
     record = a_record(state=State.CREATING, presence=Presence.UNKNOWN, age=AGES["past the create deadline"])
-    assert decide(record, a_sight(is_calling=True), AT) == Stay()
-    failed = decide(record, a_sight(awaited_for=AGES["past the create deadline"]), AT)
+    assert decide(record, an_observation(is_open=True), AT) == Stay()
+    failed = decide(record, an_observation(awaited_for=AGES["past the create deadline"]), AT)
     assert isinstance(failed, Move)
     assert (failed.record.state, failed.record.presence) == (State.FAILED, Presence.UNKNOWN)
 
@@ -278,8 +282,8 @@ def test_a_call_to_create_is_waited_for_even_past_the_deadline() -> None:
 def test_a_deadline_runs_only_while_the_machine_can_be_seen(state: State) -> None:
     presence = Presence.UNKNOWN if state is State.CREATING else Presence.PRESENT
     record, enough = a_record(state=state, presence=presence, age=86_400.0), SETTINGS.create_deadline.total_seconds()
-    assert decide(record, a_sight(awaited_for=enough - 1), AT) == Stay(), "a day that nobody saw makes nothing late"
-    late = a_sight(awaited_for=enough)
+    assert decide(record, an_observation(awaited_for=enough - 1), AT) == Stay(), "a day unseen makes nothing late"
+    late = an_observation(awaited_for=enough)
     assert decide(record, late, replace(AT, sees_cloud=False)) == Stay()
     assert decide(record, late, replace(AT, sees_nodes=False)) == Stay()
     failed = decide(record, late, AT)
@@ -290,20 +294,19 @@ def test_a_deadline_runs_only_while_the_machine_can_be_seen(state: State) -> Non
 @pytest.mark.parametrize("state", [MachineState.PENDING, MachineState.FAILED])
 def test_what_is_joined_and_ready_is_not_given_up_for_what_its_cloud_says(state: MachineState) -> None:
     record = a_record(state=State.BOOTING, presence=Presence.PRESENT)
-    observation = a_sight(machine=a_machine(state=state), is_ours=True, awaited_for=9999.0, joined=True)
+    observation = an_observation(machine=a_machine(state=state), is_ours=True, awaited_for=9999.0, joined=True)
     assert decide(record, observation, AT) == Stay()
-    observation.unready_since = NOW - 5
-    assert isinstance(decide(record, observation, AT), Move)
+    assert isinstance(decide(record, observed(observation, unready_since=NOW - 5), AT), Move)
 
 
 def test_during_an_outage_nothing_is_deleted_of_our_own_accord() -> None:
     outage = replace(AT, sees_cloud=False)
     for state in (State.FAILED, State.GONE):
         record = a_record(state=state, presence=Presence.PRESENT if state is State.FAILED else Presence.NONE)
-        observation = a_sight(machine=a_machine(), is_ours=True)
+        observation = an_observation(machine=a_machine(), is_ours=True)
         assert isinstance(decide(record, observation, outage), Stay)
         assert isinstance(decide(record, observation, AT), Delete)
-    double = a_sight(machine=a_machine(), is_ours=True, extras=(a_machine("m-2"),))
+    double = an_observation(machine=a_machine(), is_ours=True, extras=(a_machine("m-2"),))
     running = a_record(state=State.RUNNING, presence=Presence.PRESENT)
     assert isinstance(decide(running, double, outage), Stay)
     assert isinstance(decide(running, double, AT), Delete)
@@ -311,15 +314,15 @@ def test_during_an_outage_nothing_is_deleted_of_our_own_accord() -> None:
 
 def test_a_long_outage_makes_the_proof_of_ownership_too_old_to_delete_by() -> None:
     record, outage = a_record(state=State.DELETING, presence=Presence.PRESENT), replace(AT, sees_cloud=False)
-    fresh = a_sight(machine=a_machine(), is_ours=True, listed_at=NOW - 60)
+    fresh = an_observation(machine=a_machine(), is_ours=True, at=NOW - 60)
     assert decide(record, fresh, outage) == Delete(a_machine())
-    assert decide(record, replace(fresh, listed_at=NOW - 3600), outage) == Stay()
-    assert decide(record, replace(fresh, listed_at=NOW - 3600), AT) == Delete(a_machine())
+    assert decide(record, observed(fresh, at=NOW - 3600), outage) == Stay()
+    assert decide(record, observed(fresh, at=NOW - 3600), AT) == Delete(a_machine())
 
 
 def test_a_failed_machine_whose_time_is_up_is_not_deleted_during_an_outage() -> None:
     record = a_record(state=State.FAILED, presence=Presence.PRESENT, age=AGES["past the time of a failed one"])
-    observation, outage = a_sight(machine=a_machine(), is_ours=True), replace(AT, sees_cloud=False)
+    observation, outage = an_observation(machine=a_machine(), is_ours=True), replace(AT, sees_cloud=False)
     ended = decide(record, observation, outage)
     assert isinstance(ended, Move)
     assert ended.record.state is State.DELETING
@@ -341,7 +344,8 @@ def test_r35_a_machine_that_failed_after_it_was_accepted_is_told_in_its_drivers_
 ) -> None:
     """Law 7: many a cloud finds out that it is full only after it has accepted."""
     seen = replace(a_machine(), state=MachineState.FAILED, failure=word, reason="No valid host was found")
-    found = decide(a_record(state=State.BOOTING, presence=Presence.PRESENT), a_sight(machine=seen, is_ours=True), AT)
+    record = a_record(state=State.BOOTING, presence=Presence.PRESENT)
+    found = decide(record, an_observation(machine=seen, is_ours=True), AT)
     assert isinstance(found, Move)
     assert found.record.state is State.FAILED
     assert found.record.error == failure(code, "No valid host was found", error_class)
@@ -349,26 +353,26 @@ def test_r35_a_machine_that_failed_after_it_was_accepted_is_told_in_its_drivers_
 
 def test_a_failed_machine_is_cleared_at_once_and_kept_in_the_list() -> None:
     record = a_record(state=State.FAILED, presence=Presence.PRESENT)
-    assert decide(record, a_sight(machine=a_machine(), is_ours=True), AT) == Delete(a_machine())
-    gone = decide(record, a_sight(absences=2), AT)
+    assert decide(record, an_observation(machine=a_machine(), is_ours=True), AT) == Delete(a_machine())
+    gone = decide(record, an_observation(absences=2), AT)
     assert isinstance(gone, Move)
     assert (gone.record.state, gone.record.presence) == (State.FAILED, Presence.NONE)
-    assert decide(gone.record, a_sight(), AT) == Stay(NOW + SETTINGS.failed_ttl.total_seconds())
+    assert decide(gone.record, an_observation(), AT) == Stay(NOW + SETTINGS.failed_ttl.total_seconds())
 
 
 def test_a_refused_machine_that_turns_up_is_cleared_at_once() -> None:
     """A cloud that says no and does it all the same."""
-    found = decide(a_record(state=State.FAILED), a_sight(machine=a_machine(), is_ours=True), AT)
+    found = decide(a_record(state=State.FAILED), an_observation(machine=a_machine(), is_ours=True), AT)
     assert isinstance(found, Move)
     assert found.record.presence is Presence.PRESENT
-    assert isinstance(decide(found.record, a_sight(machine=a_machine(), is_ours=True), AT), Delete)
+    assert isinstance(decide(found.record, an_observation(machine=a_machine(), is_ours=True), AT), Delete)
 
 
 def test_a_machine_that_ignores_its_deletion_does_not_keep_its_double_alive_nor_the_other_way_round() -> None:
     record = a_record(state=State.DELETING, presence=Presence.PRESENT)
     asked = set()
     for deletes in range(4):
-        observation = a_sight(machine=a_machine(), is_ours=True, extras=(a_machine("m-2"),), deletes=deletes)
+        observation = an_observation(machine=a_machine(), is_ours=True, extras=(a_machine("m-2"),), deletes=deletes)
         decision = decide(record, observation, AT)
         assert isinstance(decision, Delete)
         asked.add(decision.machine.machine_id)
@@ -379,47 +383,47 @@ def test_the_record_has_the_kept_machines_id_before_the_other_is_deleted() -> No
     """Else "not found" for the other would be taken for the end of the one that is kept."""
     for state in (State.BOOTING, State.RUNNING, State.FAILED, State.DELETING):
         record = a_record(state=state, presence=Presence.PRESENT, machine_id="m-2")
-        known = decide(record, a_sight(machine=a_machine("m-1"), is_ours=True, extras=(a_machine("m-2"),)), AT)
+        known = decide(record, an_observation(machine=a_machine("m-1"), is_ours=True, extras=(a_machine("m-2"),)), AT)
         assert isinstance(known, Move)
         assert known.record.machine_id == "m-1"
 
 
 def test_a_machine_that_returns_is_deleted_but_not_one_that_was_released() -> None:
-    observation = a_sight(machine=a_machine(), is_ours=True)
+    observation = an_observation(machine=a_machine(), is_ours=True)
     assert isinstance(decide(a_record(state=State.GONE), observation, AT), Delete)
     released = a_record(state=State.GONE, presence=Presence.PRESENT)
     assert decide(released, observation, AT) == Stay()
-    assert decide(released, replace(observation, extras=(a_machine("m-2"),)), AT) == Stay()
+    assert decide(released, observed(observation, extras=(a_machine("m-2"),)), AT) == Stay()
 
 
 def test_a_machine_that_vanished_and_comes_back_is_taken_back_unless_somebody_deleted_it() -> None:
     """Lists that were wrong twice must not cost a machine and the pods on it."""
     running = a_record(state=State.RUNNING, presence=Presence.PRESENT, age=100)
-    vanished = decide(running, a_sight(absences=2), AT)
+    vanished = decide(running, an_observation(absences=2), AT)
     assert isinstance(vanished, Move)
     assert is_lost(vanished.record)
-    observation = a_sight(machine=a_machine(), is_ours=True)
+    observation = an_observation(machine=a_machine(), is_ours=True)
     back = decide(vanished.record, observation, AT)
     assert isinstance(back, Move)
     assert (back.record.state, back.record.presence) == (State.BOOTING, Presence.PRESENT)
     assert isinstance(decide(replace(vanished.record, error=None), observation, AT), Delete)
     assert isinstance(decide(vanished.record, observation, replace(AT, is_served=False)), Delete)
-    dead = replace(observation, machine=a_machine(state=MachineState.FAILED))
+    dead = observed(observation, machine=a_machine(state=MachineState.FAILED))
     assert isinstance(decide(vanished.record, dead, AT), Delete)
     for used in (replace(AT, is_used=True), replace(AT, sees_nodes=False)):
         assert decide(vanished.record, dead, used) == Stay(), "its node is or may be ready, whatever its cloud says"
         assert decide(vanished.record, observation, replace(used, is_served=False)) == Stay()
     bare = a_machine(tags={})
-    assert decide(vanished.record, a_sight(machine=bare, unproven=bare), AT) == Stay()
+    assert decide(vanished.record, an_observation(machine=bare, unproven=bare), AT) == Stay()
 
 
 def test_a_running_machine_must_join_only_where_the_cluster_can_be_seen() -> None:
     record = a_record(state=State.RUNNING, presence=Presence.PRESENT, age=AGES["past the join deadline"])
     deadline = SETTINGS.join_deadline.total_seconds()
-    seen = a_sight(machine=a_machine(), is_ours=True, unjoined_for=deadline)
+    seen = an_observation(machine=a_machine(), is_ours=True, unjoined_for=deadline)
     assert decide(record, seen, AT) == Stay()
-    assert decide(record, replace(seen, joined=True), AT) == Stay()
-    late = decide(record, replace(seen, joined=False), AT)
+    assert decide(record, observed(seen, joined=True), AT) == Stay()
+    late = decide(record, observed(seen, joined=False), AT)
     assert isinstance(late, Move)
     assert late.record.error is not None
     assert late.record.error.code == "join_deadline"
@@ -428,29 +432,30 @@ def test_a_running_machine_must_join_only_where_the_cluster_can_be_seen() -> Non
 def test_only_time_in_which_the_cluster_was_seen_counts_against_a_machine_without_a_node() -> None:
     record = a_record(state=State.RUNNING, presence=Presence.PRESENT, age=AGES["past the join deadline"])
     deadline = SETTINGS.join_deadline.total_seconds()
-    seen = a_sight(machine=a_machine(), is_ours=True, joined=False, unjoined_for=deadline - 7)
+    seen = an_observation(machine=a_machine(), is_ours=True, joined=False, unjoined_for=deadline - 7)
     assert decide(record, seen, AT) == Stay(NOW + 7)
 
 
 def test_a_machine_whose_node_was_there_once_does_not_fail_for_the_lack_of_it() -> None:
     """The autoscaler deletes what is not registered; its pods may still run."""
     record = a_record(state=State.RUNNING, presence=Presence.PRESENT, age=AGES["past the join deadline"])
-    seen = a_sight(machine=a_machine(), is_ours=True, joined=False, last_node=Node(name="n"), unjoined_for=9999.0)
+    seen = an_observation(machine=a_machine(), is_ours=True, joined=False, last=Node(name="n"), unjoined_for=9999.0)
     assert decide(record, seen, AT) == Stay()
 
 
 def test_what_kept_the_cloud_from_being_asked_is_told_when_time_is_up() -> None:
     record = a_record(state=State.CREATING, age=AGES["past the create deadline"])
-    failed = decide(record, a_sight(trouble="no token"), AT)
+    failed = decide(record, an_observation(trouble="no token"), AT)
     assert isinstance(failed, Move)
     assert failed.record.error is not None
     assert failed.record.error.message == "the cloud did not create it in time: no token"
 
 
 def test_what_the_cloud_says_of_a_machine_that_never_ran_is_told_when_time_is_up() -> None:
-    record = a_record(state=State.BOOTING, presence=Presence.PRESENT, age=AGES["past the create deadline"])
+    age = AGES["past the create deadline"]
+    record = a_record(state=State.BOOTING, presence=Presence.PRESENT, age=age)
     seen = a_machine(state=MachineState.PENDING, reason="its switch is broken")
-    failed = decide(record, a_sight(machine=seen, is_ours=True, awaited_for=AGES["past the create deadline"]), AT)
+    failed = decide(record, an_observation(machine=seen, is_ours=True, awaited_for=age), AT)
     assert isinstance(failed, Move)
     assert failed.record.error is not None
     why = "it did not run in time, the cloud reports it as pending: its switch is broken"
@@ -464,15 +469,15 @@ def test_a_failure_always_has_a_code() -> None:
 
 def test_deadlines_are_the_settings_own() -> None:
     at = replace(AT, settings=EngineSettings(create_deadline=timedelta(seconds=5), failed_ttl=timedelta(seconds=7)))
-    assert isinstance(decide(a_record(age=4.9), a_sight(), replace(at, is_paused=True)), Stay)
-    assert isinstance(decide(a_record(age=5), a_sight(), replace(at, is_paused=True)), Move)
-    assert decide(a_record(state=State.FAILED, age=6), a_sight(), at) == Stay(NOW + 1)
-    assert isinstance(decide(a_record(state=State.FAILED, age=7), a_sight(), at), Move)
+    assert isinstance(decide(a_record(age=4.9), an_observation(), replace(at, is_paused=True)), Stay)
+    assert isinstance(decide(a_record(age=5), an_observation(), replace(at, is_paused=True)), Move)
+    assert decide(a_record(state=State.FAILED, age=6), an_observation(), at) == Stay(NOW + 1)
+    assert isinstance(decide(a_record(state=State.FAILED, age=7), an_observation(), at), Move)
 
 
 def test_what_is_there_before_it_was_asked_for_is_taken_as_it_is() -> None:
     """A machine whose create() was never recorded, as after a journal was put back from a backup."""
-    found = decide(a_record(), a_sight(machine=a_machine(), is_ours=True), AT)
+    found = decide(a_record(), an_observation(machine=a_machine(), is_ours=True), AT)
     assert isinstance(found, Move)
     assert (found.record.state, found.record.provider_id) == (State.BOOTING, "sim://m-1")
     assert found.record.ordered_at == NOW

@@ -19,7 +19,7 @@ from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.store.records import Change, Presence, State
 from tests.engine.clusters import MemoryCluster, a_node
-from tests.engine.makers import NOW, a_machine, a_record, a_sight
+from tests.engine.makers import NOW, a_machine, a_record, an_observation, observed
 from tests.engine.scripted_cloud import Case, Cloud, desired_state, group, stepped
 
 MINUTE = 60.0
@@ -165,7 +165,8 @@ async def test_a_machine_does_not_fail_for_want_of_a_node_while_its_double_has_o
     await case.turns(1)
     cluster.is_known = True
     cluster.join("nobody", provider_id="cloud://nobody")
-    case.engine.workers["a"].observer.observation(name).retry_at = float("inf")  # neither may be deleted yet
+    observer = case.engine.workers["a"].observer
+    observer.put(name, observed(observer.observation(name), retry_at=float("inf")))  # neither may be deleted yet
     await case.turns(14, MINUTE)
     worker = case.engine.workers["a"]
     real = worker._write
@@ -187,11 +188,12 @@ def test_nothing_is_concluded_from_a_machine_whose_double_has_joined_since_the_l
     at = Situation(now=NOW, settings=settings)
     running = a_record(state=State.RUNNING, presence=Presence.PRESENT)
     ready = Rivals(frozenset({"m-2"}), frozenset({"m-2"}))
+    extras = (a_machine("m-2"),)
     for rivals, expected in ((Rivals(), Move), (ready, Stay)):
-        observation = a_sight(machine=a_machine(), extras=(a_machine("m-2"),), is_ours=True, rivals=rivals, **late)
+        observation = an_observation(machine=a_machine(), extras=extras, is_ours=True, rivals=rivals, **late)
         assert isinstance(decide(running, observation, at), expected)
     deleting = replace(running, state=State.DELETING)
-    observation = a_sight(machine=a_machine(), extras=(a_machine("m-2"),), is_ours=True, rivals=ready)
+    observation = an_observation(machine=a_machine(), extras=(a_machine("m-2"),), is_ours=True, rivals=ready)
     assert isinstance(decide(deleting, observation, at), Delete), "of what is not wanted, everything goes"
 
 

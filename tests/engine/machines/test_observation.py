@@ -16,7 +16,7 @@ from cloudgraft.engine.machines.observation import LONGEST_GAP, Looker, Observat
 from cloudgraft.engine.new_records import found
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineState, Ownership, PartialList
 from cloudgraft.store.records import MachineRecord, Presence, State
-from tests.engine.makers import IDENTITY, NAME, NOW, a_listing, a_machine, a_record, a_sight, a_spec
+from tests.engine.makers import IDENTITY, NAME, NOW, a_listing, a_machine, a_record, a_spec, an_observation
 
 CLOUD = CloudSettings(name="sim", create_timeout=timedelta(seconds=30))
 RUNNING = a_record(state=State.RUNNING, presence=Presence.PRESENT, age=1000)
@@ -46,9 +46,9 @@ def seen(
     at: float = NOW,
 ) -> Observation:
     """What one list tells."""
-    observation = observation or a_sight()
-    look(record, observation, a_listing(*machines, began=at), looker or a_looker())
-    return observation
+    observation = observation or an_observation()
+    listed = look(record, observation, a_listing(*machines, began=at), looker or a_looker())
+    return replace(observation, listed=listed)
 
 
 # -- time that counts --------------------------------------------------------------------------------------------------
@@ -58,41 +58,45 @@ BOOTING = a_record(state=State.BOOTING, presence=Presence.PRESENT)
 
 def listed(
     record: MachineRecord, observation: Observation, machine: Machine, *, at: float, follows: float | None
-) -> None:
-    look(record, observation, a_listing(machine, began=at, follows=follows), a_looker())
+) -> Observation:
+    return replace(
+        observation, listed=look(record, observation, a_listing(machine, began=at, follows=follows), a_looker())
+    )
 
 
 def test_time_counts_between_two_lists_that_both_have_the_machine() -> None:
-    observation, machine = a_sight(listed_at=None), a_machine(state=MachineState.STOPPED)
-    listed(BOOTING, observation, machine, at=NOW, follows=NOW - 10)
-    assert (observation.awaited_for, observation.dead_for) == (0.0, 0.0), "the list before this one did not know it"
-    listed(BOOTING, observation, machine, at=NOW + 10, follows=NOW)
-    listed(BOOTING, observation, machine, at=NOW + 25, follows=NOW + 10)
-    assert (observation.awaited_for, observation.dead_for) == (25.0, 25.0)
+    observation, machine = an_observation(at=None), a_machine(state=MachineState.STOPPED)
+    observation = listed(BOOTING, observation, machine, at=NOW, follows=NOW - 10)
+    assert (observation.listed.awaited_for, observation.listed.dead_for) == (0.0, 0.0), (
+        "the list before this one did not know it"
+    )
+    observation = listed(BOOTING, observation, machine, at=NOW + 10, follows=NOW)
+    observation = listed(BOOTING, observation, machine, at=NOW + 25, follows=NOW + 10)
+    assert (observation.listed.awaited_for, observation.listed.dead_for) == (25.0, 25.0)
 
 
 def test_time_in_which_a_list_failed_does_not_count() -> None:
-    observation, machine = a_sight(listed_at=NOW), a_machine(state=MachineState.PENDING)
-    listed(BOOTING, observation, machine, at=NOW + 3600, follows=None)
-    assert observation.awaited_for == 0.0
-    listed(BOOTING, observation, machine, at=NOW + 3610, follows=NOW + 3600)
-    assert observation.awaited_for == 10.0
+    observation, machine = an_observation(at=NOW), a_machine(state=MachineState.PENDING)
+    observation = listed(BOOTING, observation, machine, at=NOW + 3600, follows=None)
+    assert observation.listed.awaited_for == 0.0
+    observation = listed(BOOTING, observation, machine, at=NOW + 3610, follows=NOW + 3600)
+    assert observation.listed.awaited_for == 10.0
 
 
 def test_of_a_stopped_process_only_a_part_of_the_time_counts() -> None:
-    observation = a_sight(listed_at=NOW)
-    listed(BOOTING, observation, a_machine(state=MachineState.PENDING), at=NOW + 86_400, follows=NOW)
-    assert observation.awaited_for == LONGEST_GAP
+    observation = an_observation(at=NOW)
+    observation = listed(BOOTING, observation, a_machine(state=MachineState.PENDING), at=NOW + 86_400, follows=NOW)
+    assert observation.listed.awaited_for == LONGEST_GAP
 
 
 def test_a_part_of_the_cloud_that_cannot_be_listed_makes_no_machine_late() -> None:
-    observation, pending = a_sight(listed_at=NOW), a_machine("b/1", state=MachineState.PENDING)
+    observation, pending = an_observation(at=NOW), a_machine("b/1", state=MachineState.PENDING)
     elsewhere = replace(BOOTING, machine_id="b/1")
     partial = PartialList([], complete_for=["a/"], is_whole=False)
-    look(elsewhere, observation, replace(a_listing(began=NOW + 10, follows=NOW), machines=partial), a_looker())
-    assert observation.listed_at == NOW
-    listed(elsewhere, observation, pending, at=NOW + 20, follows=NOW + 10)
-    assert observation.awaited_for == 0.0
+    listing = replace(a_listing(began=NOW + 10, follows=NOW), machines=partial)
+    assert look(elsewhere, observation, listing, a_looker()) == observation.listed
+    observation = listed(elsewhere, observation, pending, at=NOW + 20, follows=NOW + 10)
+    assert observation.listed.awaited_for == 0.0
 
 
 # -- absence -----------------------------------------------------------------------------------------------------------
@@ -145,42 +149,46 @@ def test_absence_takes_two_complete_lists_past_the_list_delay(
     believable = NOW + delay
     if record.presence is Presence.UNKNOWN and (which.startswith("failed") or idempotency is Idempotency.NONE):
         believable += 30  # of CLOUD
-    observation = a_sight()
+    observation = an_observation()
     for index, one in enumerate(looks, 1):
-        seen(record, *([a_machine()] if one.has_it else []), looker=looker, observation=observation, at=one.at)
-        assert observation.is_absent == _is_absent(looks[:index], believable, delay)
+        observation = seen(
+            record, *([a_machine()] if one.has_it else []), looker=looker, observation=observation, at=one.at
+        )
+        assert observation.listed.is_absent == _is_absent(looks[:index], believable, delay)
 
 
 @given(looks=histories())
 def test_lists_that_are_not_complete_prove_no_absence_unless_the_deletion_was_accepted(looks: Sequence[Look]) -> None:
-    looker, observation, deleted = a_looker(complete_list=False), a_sight(), a_sight(deletes=1)
+    looker, observation, deleted = a_looker(complete_list=False), an_observation(), an_observation(deletes=1)
     for one in looks:
         machines = [a_machine()] if one.has_it else []
-        seen(RUNNING, *machines, looker=looker, observation=observation, at=one.at)
-        seen(RUNNING, *machines, looker=looker, observation=deleted, at=one.at)
-        assert not observation.is_absent
-    assert deleted.is_absent == _is_absent(looks, NOW - 1000, 0)
+        observation = seen(RUNNING, *machines, looker=looker, observation=observation, at=one.at)
+        deleted = seen(RUNNING, *machines, looker=looker, observation=deleted, at=one.at)
+        assert not observation.listed.is_absent
+    assert deleted.listed.is_absent == _is_absent(looks, NOW - 1000, 0)
 
 
 def test_evidence_from_before_we_began_to_look_does_not_count() -> None:
     """After a restart a list may show the cloud as it was before."""
-    looker, observation = a_looker(list_delay=10), a_sight(since=NOW)
+    looker, observation = a_looker(list_delay=10), an_observation(since=NOW)
     for at in (NOW, NOW + 5, NOW + 9.9):
-        assert seen(RUNNING, looker=looker, observation=observation, at=at).absences == 0
-    assert seen(RUNNING, looker=looker, observation=observation, at=NOW + 10).absences == 1
-    assert seen(RUNNING, looker=looker, observation=observation, at=NOW + 19).absences == 1
-    assert seen(RUNNING, looker=looker, observation=observation, at=NOW + 20).is_absent
+        observation = seen(RUNNING, looker=looker, observation=observation, at=at)
+        assert observation.listed.absences == 0
+    for after, absences in ((10, 1), (19, 1), (20, 2)):
+        observation = seen(RUNNING, looker=looker, observation=observation, at=NOW + after)
+        assert observation.listed.absences == absences
+    assert observation.listed.is_absent
 
 
 def test_what_is_there_without_our_marks_is_not_absent() -> None:
-    observation = a_sight(absences=1, absent_at=NOW - 10)
-    seen(RUNNING, a_machine(tags={}), observation=observation)
-    assert (observation.absences, observation.is_ours) == (0, False)
+    observation = an_observation(absences=1, absent_at=NOW - 10)
+    observation = seen(RUNNING, a_machine(tags={}), observation=observation)
+    assert (observation.listed.absences, observation.listed.is_ours) == (0, False)
     creating = a_record(state=State.CREATING, presence=Presence.UNKNOWN, age=1000)
     for at in range(5):
-        seen(creating, a_machine("m-9", tags={}), observation=observation, at=NOW + 10 * at)
-    assert (observation.is_absent, observation.machine) == (False, None)
-    assert observation.unproven is not None
+        observation = seen(creating, a_machine("m-9", tags={}), observation=observation, at=NOW + 10 * at)
+    assert (observation.listed.is_absent, observation.listed.machine) == (False, None)
+    assert observation.listed.unproven is not None
 
 
 # -- ownership ---------------------------------------------------------------------------------------------------------
@@ -188,13 +196,19 @@ def test_what_is_there_without_our_marks_is_not_absent() -> None:
 
 def test_a_machine_is_ours_when_it_shows_our_marks() -> None:
     observation = seen(RUNNING, a_machine())
-    assert (observation.machine, observation.is_ours, observation.unproven) == (a_machine(), True, None)
+    listed = observation.listed
+    assert (listed.machine, listed.is_ours, listed.unproven) == (
+        a_machine(),
+        True,
+        None,
+    )
 
 
 def test_a_machine_that_lost_its_tags_is_still_followed_by_its_id_but_not_ours_to_delete() -> None:
     bare = a_machine(tags={})
     observation = seen(RUNNING, bare)
-    assert (observation.machine, observation.is_ours, observation.unproven) == (bare, False, bare)
+    listed = observation.listed
+    assert (listed.machine, listed.is_ours, listed.unproven) == (bare, False, bare)
 
 
 @pytest.mark.parametrize("ownership", list(Ownership))
@@ -204,23 +218,32 @@ def test_a_machine_of_our_name_without_proof_is_nothing_but_a_stranger(ownership
     observation = seen(
         a_record(state=State.CREATING, presence=Presence.UNKNOWN), stranger, looker=a_looker(ownership=ownership)
     )
-    assert (observation.machine, observation.is_ours, observation.unproven) == (None, False, stranger)
+    listed = observation.listed
+    assert (listed.machine, listed.is_ours, listed.unproven) == (
+        None,
+        False,
+        stranger,
+    )
 
 
 def test_the_answer_to_our_own_create_is_proof_until_a_list_could_tell() -> None:
     booting = a_record(state=State.BOOTING, presence=Presence.PRESENT)
-    observation = a_sight(is_ours=True)
-    assert seen(booting, observation=observation).is_ours, "not in the list yet"
-    assert seen(booting, a_machine(), observation=observation).is_ours
-    assert not seen(booting, observation=observation).is_ours, "no longer in the list: its id may be another's by now"
-    assert not seen(booting, observation=a_sight()).is_ours, "after a restart there is no answer"
+    observation = an_observation(is_ours=True)
+    observation = seen(booting, observation=observation)
+    assert observation.listed.is_ours, "not in the list yet"
+    observation = seen(booting, a_machine(), observation=observation)
+    assert observation.listed.is_ours
+    assert not seen(booting, observation=observation).listed.is_ours, (
+        "no longer in the list: its id may be another's by now"
+    )
+    assert not seen(booting, observation=an_observation()).listed.is_ours, "after a restart there is no answer"
 
 
 def test_where_lists_are_not_complete_the_journals_id_is_all_the_proof_there_will_be() -> None:
     looker = a_looker(complete_list=False)
-    assert seen(RUNNING, looker=looker).is_ours
-    assert not seen(RUNNING, a_machine(tags={}), looker=looker).is_ours
-    assert not seen(a_record(state=State.FAILED, presence=Presence.UNKNOWN), looker=looker).is_ours
+    assert seen(RUNNING, looker=looker).listed.is_ours
+    assert not seen(RUNNING, a_machine(tags={}), looker=looker).listed.is_ours
+    assert not seen(a_record(state=State.FAILED, presence=Presence.UNKNOWN), looker=looker).listed.is_ours
 
 
 def test_an_id_that_the_cloud_gave_away_again_is_another_machines() -> None:
@@ -229,16 +252,21 @@ def test_an_id_that_the_cloud_gave_away_again_is_another_machines() -> None:
     other = f"{IDENTITY.prefix}g-0a1b2c3d-bbbbbbbb"
     tagged = a_machine(name="anything", tags=IDENTITY.tags(other, "g"))
     for machine in (a_machine(name=other), a_machine(name=other, tags={}), tagged):
-        observation = a_sight(is_ours=True, machine=a_machine())
-        seen(deleting, machine, observation=observation)
-        assert (observation.machine, observation.is_ours, observation.extras) == (None, False, ())
+        observation = an_observation(is_ours=True, machine=a_machine())
+        observation = seen(deleting, machine, observation=observation)
+        assert (observation.listed.machine, observation.listed.is_ours, observation.listed.extras) == (None, False, ())
 
 
 def test_a_machine_that_was_taken_over_is_known_by_its_id_whatever_it_is_called() -> None:
     taken = a_record("theirs", state=State.RUNNING, presence=Presence.PRESENT, is_adopted=True)
     machine = a_machine(name="renamed", tags={})
     observation = seen(taken, machine, a_machine("m-2", name="theirs", tags={}))
-    assert (observation.machine, observation.is_ours, observation.extras, observation.unproven) == (
+    assert (
+        observation.listed.machine,
+        observation.listed.is_ours,
+        observation.listed.extras,
+        observation.listed.unproven,
+    ) == (
         machine,
         True,
         (),
@@ -254,22 +282,25 @@ def test_an_adopted_machine_that_was_away_has_to_prove_itself_again(ownership: O
     """Its cloud tells no creation time and keeps no marks: whether it is the same one, nobody but a person can say."""
     machine, looker = a_machine(name="theirs", tags={}, created_at=None), a_looker(ownership=ownership)
     observation = seen(TAKEN, machine, looker=looker)
-    assert observation.is_ours
-    seen(TAKEN, looker=looker, observation=observation)
-    seen(TAKEN, machine, looker=looker, observation=observation)
-    assert (observation.machine, observation.is_ours, observation.unproven) == (machine, False, machine), (
-        "followed, and not touched"
-    )
+    assert observation.listed.is_ours
+    observation = seen(TAKEN, looker=looker, observation=observation)
+    observation = seen(TAKEN, machine, looker=looker, observation=observation)
+    listed = observation.listed
+    assert (listed.machine, listed.is_ours, listed.unproven) == (
+        machine,
+        False,
+        machine,
+    ), "followed, and not touched"
     assert seen(
         replace(TAKEN, created_at=NOW - 60), _aged("m-1", 60, name="theirs", tags={}), observation=observation
-    ).is_ours
+    ).listed.is_ours
 
 
 def test_what_a_cloud_said_was_not_there_has_to_prove_itself_again() -> None:
     machine = a_machine(name="theirs", tags={}, created_at=None)
     observation = seen(TAKEN, machine)
-    observation.forget("m-1")
-    assert not seen(TAKEN, machine, observation=observation).is_ours
+    observation = replace(observation, listed=observation.listed.without("m-1"))
+    assert not seen(TAKEN, machine, observation=observation).listed.is_ours
 
 
 @pytest.mark.parametrize("ownership", list(Ownership))
@@ -277,19 +308,19 @@ def test_what_a_cloud_said_was_not_there_has_to_prove_itself_again() -> None:
 def test_a_gone_record_proves_nothing_by_its_id(ownership: Ownership, *, is_adopted: bool) -> None:
     gone = replace(TAKEN if is_adopted else RUNNING, state=State.GONE, presence=Presence.NONE)
     observation = seen(gone, a_machine(name="theirs", tags={}), looker=a_looker(ownership=ownership))
-    assert not observation.is_ours
-    assert observation.extras == ()
+    assert not observation.listed.is_ours
+    assert observation.listed.extras == ()
 
 
 def test_a_machine_of_ours_with_the_id_of_an_adopted_one_is_not_its() -> None:
     """The adopted one is being deleted, its id is free, and the cloud gives it to the next machine of ours."""
     deleting = replace(TAKEN, state=State.DELETING)
     for tags in (IDENTITY.tags(NAME, "g"), {}):
-        assert seen(deleting, a_machine(tags=tags), observation=a_sight(is_ours=True)).machine is None
+        assert seen(deleting, a_machine(tags=tags), observation=an_observation(is_ours=True)).listed.machine is None
 
 
 def test_an_adopted_machine_that_no_list_shows_is_not_deleted_by_its_id() -> None:
-    assert not seen(TAKEN, looker=a_looker(complete_list=False)).is_ours
+    assert not seen(TAKEN, looker=a_looker(complete_list=False)).listed.is_ours
 
 
 @pytest.mark.parametrize("name", ["", "ip-10-0-0-7"])
@@ -300,7 +331,7 @@ def test_a_machine_whose_name_is_not_ours_is_followed_after_it_was_taken_in(name
         record = found(machine, a_spec(), fleet, NOW, is_adopted=False, taken=taken)
         assert record.name not in taken
         observation = seen(record, machine)
-        assert (observation.machine, observation.is_ours) == (machine, True)
+        assert (observation.listed.machine, observation.listed.is_ours) == (machine, True)
 
 
 # -- doubles -----------------------------------------------------------------------------------------------------------
@@ -314,15 +345,19 @@ def test_of_two_machines_the_older_is_kept_before_it_runs_and_the_known_one_afte
     """Law 3: the one that joined, else the older."""
     known, older = _aged("m-1", 10), _aged("m-2", 20)
     booting = seen(a_record(state=State.BOOTING, presence=Presence.PRESENT), known, older)
-    assert (booting.machine, booting.extras) == (older, (known,))
+    assert (booting.listed.machine, booting.listed.extras) == (older, (known,))
     running = seen(RUNNING, known, older)
-    assert (running.machine, running.extras) == (known, (older,))
+    assert (running.listed.machine, running.listed.extras) == (known, (older,))
 
 
 def test_a_running_machine_that_lost_its_tags_is_kept_and_its_double_is_the_extra() -> None:
     bare, double = _aged("m-1", 10, tags={}), _aged("m-2", 20)
     observation = seen(RUNNING, bare, double)
-    assert (observation.machine, observation.extras, observation.is_ours) == (bare, (double,), False)
+    assert (observation.listed.machine, observation.listed.extras, observation.listed.is_ours) == (
+        bare,
+        (double,),
+        False,
+    )
 
 
 @given(
@@ -337,31 +372,33 @@ def test_nothing_is_an_extra_or_ours_without_proof_and_the_kept_one_is_never_an_
         _aged(f"m-{i}", i, state=state, tags=a_machine().tags if marked[i] else {}) for i, state in enumerate(states)
     ]
     observation = seen(RECORDS[record], *machines)
-    assert all(machine.tags for machine in observation.extras)
-    assert observation.machine not in observation.extras
-    assert observation.is_ours == (observation.machine is not None and bool(observation.machine.tags))
-    assert all(m in observation.extras or m is observation.machine for m in machines if m.tags)
+    assert all(machine.tags for machine in observation.listed.extras)
+    assert observation.listed.machine not in observation.listed.extras
+    assert observation.listed.is_ours == (
+        observation.listed.machine is not None and bool(observation.listed.machine.tags)
+    )
+    assert all(m in observation.listed.extras or m is observation.listed.machine for m in machines if m.tags)
 
 
 # -- death -------------------------------------------------------------------------------------------------------------
 
 
 def test_death_is_counted_from_the_first_list_that_tells_of_it_and_forgotten_with_the_first_that_does_not() -> None:
-    observation = a_sight()
+    observation = an_observation()
     for at, state in enumerate([MachineState.RUNNING, MachineState.FAILED, MachineState.STOPPED]):
-        seen(RUNNING, a_machine(state=state), observation=observation, at=NOW + at)
-    assert observation.dead_since == NOW + 1
-    seen(RUNNING, a_machine(), observation=observation, at=NOW + 3)
-    assert observation.dead_since is None
+        observation = seen(RUNNING, a_machine(state=state), observation=observation, at=NOW + at)
+    assert observation.listed.dead_since == NOW + 1
+    observation = seen(RUNNING, a_machine(), observation=observation, at=NOW + 3)
+    assert observation.listed.dead_since is None
 
 
 def test_what_the_cloud_denies_is_forgotten_at_once() -> None:
     observation = seen(RUNNING, _aged("m-1", 10), _aged("m-2", 20))
-    observation.forget("m-2")
-    assert observation.extras == ()
-    assert observation.machine is not None
-    observation.forget("m-1")
-    assert observation == a_sight(machine=None, is_ours=False, was_missing=True)
+    observation = replace(observation, listed=observation.listed.without("m-2"))
+    assert observation.listed.extras == ()
+    assert observation.listed.machine is not None
+    observation = replace(observation, listed=observation.listed.without("m-1"))
+    assert observation == an_observation(machine=None, is_ours=False, was_missing=True)
 
 
 def test_law_3_marks_outweigh_an_id_that_a_wrong_answer_named() -> None:
@@ -370,14 +407,15 @@ def test_law_3_marks_outweigh_an_id_that_a_wrong_answer_named() -> None:
     own = a_machine("m-1", NAME, tags={})
     record = a_record(state=State.BOOTING, presence=Presence.PRESENT, machine_id="m-9")
     observation = seen(record, stranger, own, looker=a_looker(ownership=Ownership.NAME))
-    assert observation.machine == own
-    assert observation.extras == ()
+    assert observation.listed.machine == own
+    assert observation.listed.extras == ()
 
 
 @pytest.mark.parametrize(("is_doubted", "counted"), [(True, 0.0), (False, 60.0)])
 def test_time_in_lists_that_are_doubted_makes_no_machine_late(is_doubted: bool, counted: float) -> None:
     booting = a_record(state=State.BOOTING, presence=Presence.PRESENT)
-    looker, observation = replace(a_looker(), is_doubted=is_doubted), a_sight()
+    looker, observation = replace(a_looker(), is_doubted=is_doubted), an_observation()
     for began, follows in ((NOW, None), (NOW + 60, NOW)):
-        look(booting, observation, replace(a_listing(began=began), follows=follows), looker)
-    assert observation.awaited_for == counted
+        listing = replace(a_listing(began=began), follows=follows)
+        observation = replace(observation, listed=look(booting, observation, listing, looker))
+    assert observation.listed.awaited_for == counted

@@ -20,7 +20,7 @@ from cloudgraft.sdk.driver import DriverTraits, ProviderIdBy
 from cloudgraft.store.records import Change, MachineRecord, Presence, State
 from tests.engine.clusters import MemoryCluster, a_node
 from tests.engine.engine_rig import fake
-from tests.engine.makers import NOW, a_machine, a_record, a_sight
+from tests.engine.makers import NOW, a_machine, a_record, an_observation
 from tests.engine.scripted_cloud import TEMPLATE, Case, Cloud, desired_state, group, stepped
 
 MINUTE = 60.0
@@ -245,9 +245,9 @@ def test_a_clock_that_runs_ahead_makes_no_node_older_than_its_machine() -> None:
     record = a_record(state=State.RUNNING, presence=Presence.PRESENT)
     node = a_node(record.name, ready=False, created_at=NOW - 240, ready_since=NOW - 200)
     machine = a_machine(created_at=datetime.fromtimestamp(NOW - 300, UTC))
-    told = claim_of(record, a_sight(machine=machine), _fleet(record), is_ours_to_set=True)
+    told = claim_of(record, an_observation(machine=machine), _fleet(record), is_ours_to_set=True)
     untold = claim_of(
-        record, a_sight(machine=replace(machine, created_at=None)), _fleet(record), is_ours_to_set=True, lead=300
+        record, an_observation(machine=replace(machine, created_at=None)), _fleet(record), is_ours_to_set=True, lead=300
     )
     for claim in (told, untold):
         assert claim is not None
@@ -259,7 +259,7 @@ def test_a_clock_that_runs_ahead_makes_no_node_older_than_its_machine() -> None:
 
 def test_while_there_are_two_machines_for_one_intent_no_provider_id_is_written() -> None:
     record = a_record(state=State.RUNNING, presence=Presence.PRESENT)
-    observation = a_sight(machine=a_machine(), extras=(a_machine("m-2"),))
+    observation = an_observation(machine=a_machine(), extras=(a_machine("m-2"),))
     claim = claim_of(record, observation, _fleet(record), is_ours_to_set=True)
     assert claim is not None
     assert not claim.sets_provider_id

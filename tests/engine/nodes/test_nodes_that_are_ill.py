@@ -14,7 +14,7 @@ from cloudgraft.engine.machines.repair import due_at
 from cloudgraft.sdk.driver import MachineState
 from cloudgraft.store.records import State
 from tests.engine.clusters import MemoryCluster
-from tests.engine.makers import NOW, a_sight
+from tests.engine.makers import NOW, an_observation
 from tests.engine.scripted_cloud import Case, Cloud, desired_state, group, stepped
 
 MINUTE = 60.0
@@ -144,12 +144,12 @@ async def test_a_node_that_recovers_while_its_replacement_is_written_is_kept(
 
 def test_only_what_we_have_seen_ourselves_counts() -> None:
     """The cluster's clock may be another, or ours may be ahead: since when a node is not ready, it need not be true."""
-    assert due_at(a_sight(), SETTINGS, NOW) is None
-    assert due_at(a_sight(dead_since=NOW - 60, dead_for=60.0), SETTINGS, NOW) == NOW + 240
-    assert due_at(a_sight(unready_since=NOW - 7200), SETTINGS, NOW) == NOW + 30 * MINUTE
-    assert due_at(a_sight(unready_since=NOW - 7200, unready_for=1800.0), SETTINGS, NOW) == NOW
-    assert due_at(a_sight(unready_since=NOW - 60, unready_for=60.0), SETTINGS, NOW) == NOW + 29 * MINUTE
-    both = a_sight(dead_since=NOW - 300, dead_for=300.0, unready_since=NOW)
+    assert due_at(an_observation(), SETTINGS, NOW) is None
+    assert due_at(an_observation(dead_since=NOW - 60, dead_for=60.0), SETTINGS, NOW) == NOW + 240
+    assert due_at(an_observation(unready_since=NOW - 7200), SETTINGS, NOW) == NOW + 30 * MINUTE
+    assert due_at(an_observation(unready_since=NOW - 7200, unready_for=1800.0), SETTINGS, NOW) == NOW
+    assert due_at(an_observation(unready_since=NOW - 60, unready_for=60.0), SETTINGS, NOW) == NOW + 29 * MINUTE
+    both = an_observation(dead_since=NOW - 300, dead_for=300.0, unready_since=NOW)
     assert due_at(both, SETTINGS, NOW) == NOW
 
 

@@ -19,7 +19,7 @@ from cloudgraft.sdk.errors import DeadlineError
 from cloudgraft.store.records import MachineRecord, Presence, State
 from tests.conditions import until
 from tests.engine.clusters import MemoryCluster, a_node
-from tests.engine.makers import a_record, a_sight
+from tests.engine.makers import a_record, an_observation
 from tests.engine.scripted_cloud import Case, Cloud, desired_state, group, live, stepped
 
 MINUTE = 60.0
@@ -183,11 +183,11 @@ async def test_machines_that_were_found_do_not_fail_because_their_nodes_are_not(
 
 
 def _seen(nodes: Nodes, record: MachineRecord, *looks: float) -> float:
-    observation = a_sight()
+    observation = an_observation()
     for now in looks:
         nodes.watch(now)
-        nodes.see(record, observation)
-    return observation.unjoined_for
+        observation = replace(observation, node=nodes.see(record, observation))
+    return observation.node.unjoined_for
 
 
 def test_a_clock_that_jumps_makes_nobody_late() -> None:
@@ -198,23 +198,23 @@ def test_a_clock_that_jumps_makes_nobody_late() -> None:
 
 
 def test_only_time_between_two_looks_that_both_saw_the_cluster_counts() -> None:
-    cluster, observation = MemoryCluster(), a_sight()
+    cluster, observation = MemoryCluster(), an_observation()
     nodes, record = Nodes(cluster), a_record(state=State.RUNNING, presence=Presence.PRESENT)
     for now, is_known in ((0.0, True), (10.0, False), (100.0, True), (110.0, True)):
         cluster.is_known = is_known
         nodes.watch(now)
-        nodes.see(record, observation)
-    assert observation.unjoined_for == 10.0
+        observation = replace(observation, node=nodes.see(record, observation))
+    assert observation.node.unjoined_for == 10.0
 
 
 def test_only_a_machine_that_runs_is_expected_to_have_a_node() -> None:
-    nodes, observation = Nodes(MemoryCluster()), a_sight()
+    nodes, observation = Nodes(MemoryCluster()), an_observation()
     booting = a_record(state=State.BOOTING, presence=Presence.PRESENT)
     for now in (0.0, 100.0):
         nodes.watch(now)
-        nodes.see(booting, observation)
-    nodes.see(replace(booting, state=State.RUNNING), observation)
-    assert (observation.joined, observation.unjoined_for) == (False, 0.0)
+        observation = replace(observation, node=nodes.see(booting, observation))
+    node = nodes.see(replace(booting, state=State.RUNNING), observation)
+    assert (node.joined, node.unjoined_for) == (False, 0.0)
 
 
 async def test_of_two_machines_for_one_intent_the_one_that_joined_is_kept(
@@ -335,7 +335,7 @@ async def test_news_of_nodes_is_looked_at_while_the_cloud_hangs(tmp_path: Path) 
         cloud.gate.clear()
         (name,) = cluster.claims
         cluster.join(name)
-        await until(lambda: engine.workers["a"].observer.observation(name).joined is True)
+        await until(lambda: engine.workers["a"].observer.observation(name).node.joined is True)
 
 
 async def test_without_a_cluster_no_machine_is_expected_to_have_a_node(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ async def test_a_machine_that_others_have_made_teaches_nothing(
     await case.turns(2)
     cluster.join("theirs")
     await case.turns(3)
-    assert case.engine.workers["a"].observer.observation("theirs").joined
+    assert case.engine.workers["a"].observer.observation("theirs").node.joined
     assert case.engine.fleet.learned == {}
 
 

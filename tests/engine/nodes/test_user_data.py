@@ -178,8 +178,8 @@ async def test_the_time_for_user_data_is_half_of_the_time_for_the_call(tmp_path:
     async with live(tmp_path, plan, user_data=hanging) as engine:
         await EngineProvider(engine).increase_size("g", 1)
         (name,) = engine.fleet.machines
-        observation = engine.workers["a"].observer.observation(name)
-        await until(lambda: "was not made within 0.01 s" in observation.trouble)
+        observer = engine.workers["a"].observer
+        await until(lambda: "was not made within 0.01 s" in observer.observation(name).calls.trouble)
         assert cloud.told == {}
 
 

@@ -83,7 +83,7 @@ def pause_ignored() -> Patch:
 )
 def repair_at_once() -> Patch:
     def due(observation: Any, _settings: Any, _now: float) -> float | None:
-        return observation.dead_since  # type: ignore[no-any-return]
+        return observation.listed.dead_since  # type: ignore[no-any-return]
 
     return replaced("cloudgraft.engine.reconcile.repairer.due_at", due)
 

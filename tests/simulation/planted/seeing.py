@@ -45,10 +45,10 @@ def no_proof() -> Patch:
     plan="20:creates-lost:east,9000,1,0;73:crash:0,2",
 )
 def list_delay_ignored() -> Patch:
-    def count(_record: Any, found: observation.Observation, _listing: Any, _looker: Any, *, is_there: bool) -> None:
-        found.absences = 0 if is_there else found.absences + 1
+    def count(_record: Any, seen: observation.Observation, listing: Any, _looker: Any, *, is_there: bool) -> Any:
+        return (0 if is_there else seen.listed.absences + 1), listing.began
 
-    return replaced("cloudgraft.engine.machines.observation._count_absence", count)
+    return replaced("cloudgraft.engine.machines.observation._absences", count)
 
 
 @plant(
@@ -159,4 +159,4 @@ def away_time_counts() -> Patch:
     plan="9000:lists-slander:east,5000,1,7",
 )
 def ready_node_is_not_heard() -> Patch:
-    return replaced("cloudgraft.engine.machines.observation.Observation.may_be_ready", property(lambda _self: False))
+    return replaced("cloudgraft.engine.machines.observation.NodeView.may_be_ready", property(lambda _self: False))

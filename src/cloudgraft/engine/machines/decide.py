@@ -39,42 +39,42 @@ DOUBLE: Final = "double"  # the kind of the events
 _WANTED: Final = frozenset({State.REQUESTED, State.CREATING, State.BOOTING, State.RUNNING})
 
 
-def surplus(record: MachineRecord, observation: Observation, *, sees_nodes: bool) -> Machine | None:
+def surplus(record: MachineRecord, known: Observation, *, sees_nodes: bool) -> Machine | None:
     """The duplicate that may be deleted now. If the intent is no longer wanted, all of its machines are deleted."""
-    there = [machine for machine in observation.extras if machine.state is not MachineState.DELETING]
+    there = [machine for machine in known.listed.extras if machine.state is not MachineState.DELETING]
     if _is_wanted(record):
         if not sees_nodes:
             return None
-        there = [machine for machine in there if not _may_be_in_use(machine, observation)]
+        there = [machine for machine in there if not _may_be_in_use(machine, known)]
     return there[0] if there else None
 
 
-def is_outdone(record: MachineRecord, observation: Observation) -> bool:
+def is_outdone(record: MachineRecord, known: Observation) -> bool:
     """Whether another of its machines has joined since the latest list: the next list makes it the record's own."""
-    if observation.machine is None or not _is_wanted(record):
+    if known.listed.machine is None or not _is_wanted(record):
         return False
-    others = {machine.machine_id for machine in observation.extras}
-    return observation.machine.machine_id not in observation.rivals.any and not others.isdisjoint(
-        observation.rivals.ready
-    )
+    others = {machine.machine_id for machine in known.listed.extras}
+    rivals = known.node.rivals
+    return known.listed.machine.machine_id not in rivals.any and not others.isdisjoint(rivals.ready)
 
 
-def in_doubt(record: MachineRecord, observation: Observation) -> str:
+def in_doubt(record: MachineRecord, known: Observation) -> str:
     """The message for an operator when it is unclear which of the machines has joined; empty when it is clear."""
-    there = [machine for machine in observation.extras if machine.state is not MachineState.DELETING]
-    held = [machine.machine_id for machine in there if _may_be_in_use(machine, observation)]
-    if observation.machine is None or not held or not _is_wanted(record) or is_outdone(record, observation):
+    there = [machine for machine in known.listed.extras if machine.state is not MachineState.DELETING]
+    held = [machine.machine_id for machine in there if _may_be_in_use(machine, known)]
+    if known.listed.machine is None or not held or not _is_wanted(record) or is_outdone(record, known):
         return ""
     return (
-        f"its cloud has more than one machine for one intent, {observation.machine.machine_id} and {', '.join(held)}, "
+        f"its cloud has more than one machine for one intent, {known.listed.machine.machine_id} and {', '.join(held)}, "
         "and nodes of the cluster do not tell which of them to keep, so that none is deleted. Find out which is in "
         "use, and delete the others in the cloud"
     )
 
 
-def _may_be_in_use(machine: Machine, observation: Observation) -> bool:
-    is_kept_ready = observation.machine is not None and observation.machine.machine_id in observation.rivals.ready
-    return not is_kept_ready and machine.machine_id in observation.rivals.any
+def _may_be_in_use(machine: Machine, known: Observation) -> bool:
+    kept = known.listed.machine
+    is_kept_ready = kept is not None and kept.machine_id in known.node.rivals.ready
+    return not is_kept_ready and machine.machine_id in known.node.rivals.any
 
 
 def _is_wanted(record: MachineRecord) -> bool:
@@ -140,98 +140,95 @@ def failure(code: str, message: str, error_class: int = ErrorClass.OTHER) -> Err
     return ErrorRecord(code=code or "error", message=message, error_class=int(error_class))
 
 
-def decide(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
+def decide(record: MachineRecord, known: Observation, at: Situation) -> Decision:
     """The next action for this machine."""
     if was_released(record):
-        return _released(record, observation, at)
-    if is_outdone(record, observation):
+        return _released(record, known, at)
+    if is_outdone(record, known):
         return Stay()
-    own = _RULES[record.state](record, observation, at)
+    own = _RULES[record.state](record, known, at)
     if isinstance(own, Move):
         return own  # first: the record must have the id of the machine that is kept
-    extra = _extra(record, observation, at)
+    extra = _extra(record, known, at)
     # Alternate between both: a machine that ignores its deletion must not keep the other alive.
-    is_own_turn = isinstance(own, Delete) and (observation.deletes + observation.failures) % 2 == 1
+    is_own_turn = isinstance(own, Delete) and (known.calls.deletes + known.calls.failures) % 2 == 1
     return own if extra is None or is_own_turn else extra
 
 
-def _extra(record: MachineRecord, observation: Observation, at: Situation) -> Decision | None:
+def _extra(record: MachineRecord, known: Observation, at: Situation) -> Decision | None:
     """Law 3: deletes a second machine for the same intent, whatever state the first is in."""
     if (
-        not observation.extras
-        or observation.is_calling
+        not known.listed.extras
+        or known.calls.is_open
+        or known.is_deletion_open
         or at.is_paused
         or not at.sees_cloud
-        or at.now < observation.retry_at
+        or at.now < known.calls.retry_at
     ):
         return None
-    if observation.deleted_at is not None:
-        return None
-    other = surplus(record, observation, sees_nodes=at.sees_nodes)
+    other = surplus(record, known, sees_nodes=at.sees_nodes)
     if other is None:
         return None
-    kept = observation.machine.machine_id if observation.machine else record.machine_id
+    kept = known.listed.machine.machine_id if known.listed.machine else record.machine_id
     cause = f"the cloud made a second machine, {other.machine_id}, for one intent; {kept} is kept"
     return Delete(other, cause, DOUBLE)
 
 
-def _requested(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
-    if observation.machine is not None:
-        return _accepted(record, observation.machine, at, "the cloud already has a machine of this name with our marks")
-    if observation.is_named:
+def _requested(record: MachineRecord, known: Observation, at: Situation) -> Decision:
+    seen = known.listed.machine
+    if seen is not None:
+        return _accepted(record, seen, at, "the cloud already has a machine of this name with our marks")
+    if known.node.is_named:
         return Stay()  # it exists, whatever the lists of its cloud show
-    deadline = _own_deadline(record, observation, at)
+    deadline = _own_deadline(record, known, at)
     if at.now >= deadline:
-        return _failed(record, at, _why_not_created(observation, "no call to create it could be made in time"))
+        return _failed(record, at, _why_not_created(known, "no call to create it could be made in time"))
     if at.refusal is not None:
         return _failed(record, at, at.refusal)
-    if observation.unproven is not None or at.is_paused or not at.may_create:
+    if known.listed.unproven is not None or at.is_paused or not at.may_create:
         return Stay(deadline)
     return Create()
 
 
-def _creating(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
-    if observation.machine is not None:
-        return _accepted(record, observation.machine, at, "a list shows that the cloud has accepted it")
-    if observation.is_calling or observation.is_named:
+def _creating(record: MachineRecord, known: Observation, at: Situation) -> Decision:
+    if known.listed.machine is not None:
+        return _accepted(record, known.listed.machine, at, "a list shows that the cloud has accepted it")
+    if known.calls.is_open or known.node.is_named:
         return Stay()  # the answer or the timeout will come; or it exists, whatever the lists of its cloud show
     is_unknown = record.presence is Presence.UNKNOWN
     # When it fails, the engine deletes what the cloud may have. So only observed time counts here (see _is_overdue).
-    deadline = None if is_unknown else _own_deadline(record, observation, at)
-    if _is_overdue(observation, at) if deadline is None else at.now >= deadline:
-        return _failed(record, at, _why_not_created(observation, "the cloud did not create it in time"))
-    if is_unknown and observation.is_absent:
+    deadline = None if is_unknown else _own_deadline(record, known, at)
+    if _is_overdue(known, at) if deadline is None else at.now >= deadline:
+        return _failed(record, at, _why_not_created(known, "the cloud did not create it in time"))
+    if is_unknown and known.listed.is_absent:
         return Move(
             amend(record, presence=Presence.NONE), "two complete lists do not have it: it was not created", kind=None
         )
     # Do not create a machine again while one has its name: its marks may come late.
-    if is_unknown or observation.unproven is not None or at.is_paused or not at.may_create:
+    if is_unknown or known.listed.unproven is not None or at.is_paused or not at.may_create:
         return Stay(deadline)
-    return (
-        Create()
-        if at.now >= observation.retry_at
-        else Stay(min(observation.retry_at, deadline or observation.retry_at))
-    )
+    retry_at = known.calls.retry_at
+    return Create() if at.now >= retry_at else Stay(min(retry_at, deadline or retry_at))
 
 
-def _why_not_created(observation: Observation, otherwise: str) -> ErrorRecord:
-    if observation.unproven is None:
-        return failure("deadline", f"{otherwise}: {observation.trouble}" if observation.trouble else otherwise)
+def _why_not_created(known: Observation, otherwise: str) -> ErrorRecord:
+    if known.listed.unproven is None:
+        return failure("deadline", f"{otherwise}: {known.calls.trouble}" if known.calls.trouble else otherwise)
     return failure(
         "unproven",
-        f"the cloud has a machine of this name ({observation.unproven.machine_id}) that does not show our marks, "
+        f"the cloud has a machine of this name ({known.listed.unproven.machine_id}) that does not show our marks, "
         "so it is not touched; see `cloudgraft orphans list`",
     )
 
 
-def _booting(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
+def _booting(record: MachineRecord, known: Observation, at: Situation) -> Decision:
     """A machine that fails here is deleted, also when a list shows it again. So none fails whose node may be ready.
 
     A found machine may have run before and have pods: the autoscaler decides what to do when its cloud reports it dead.
     """
-    seen, may_fail = observation.machine, at.sees_nodes and not observation.may_be_ready
+    seen, may_fail = known.listed.machine, at.sees_nodes and not known.node.may_be_ready
     if seen is not None:
-        news = _news(record, seen, observation)
+        news = _news(record, seen, known)
         if seen.state is MachineState.RUNNING and (seen.provider_id or record.provider_id):
             return Move(move(record, State.RUNNING, at.now, **news), "the cloud says that it runs")
         if seen.state in (MachineState.DELETING, MachineState.FAILED) and may_fail and not _was_there_before(record):
@@ -239,10 +236,10 @@ def _booting(record: MachineRecord, observation: Observation, at: Situation) -> 
             return _failed(record, at, _boot_failure(seen, why), **news)
         if news:
             return Move(amend(record, **news), "the cloud tells more of it", kind=None)
-    elif observation.is_absent and may_fail:
+    elif known.listed.is_absent and may_fail:
         why = "it disappeared from its cloud before it ran"
         return _failed(record, at, failure(VANISHED, why), presence=Presence.NONE)
-    if _is_overdue(observation, at) and may_fail and not _was_there_before(record):
+    if _is_overdue(known, at) and may_fail and not _was_there_before(record):
         state = f", the cloud reports it as {seen.state.value}" if seen else ""
         reason = f": {seen.reason}" if seen and seen.reason else ""
         return _failed(record, at, failure("deadline", f"it did not run in time{state}{reason}"))
@@ -254,17 +251,17 @@ def _was_there_before(record: MachineRecord) -> bool:
     return record.ordered_at is not None and record.ordered_at < record.requested_at
 
 
-def _is_overdue(observation: Observation, at: Situation) -> bool:
+def _is_overdue(known: Observation, at: Situation) -> bool:
     """Whether lists have covered the machine for the whole deadline, and the data of the cluster are fresh.
 
     A machine that fails is deleted. So an outage, a restart or a clock change must not make it late.
     """
-    return at.sees_cloud and at.sees_nodes and observation.awaited_for >= at.settings.create_deadline.total_seconds()
+    return at.sees_cloud and at.sees_nodes and known.listed.awaited_for >= at.settings.create_deadline.total_seconds()
 
 
-def _own_deadline(record: MachineRecord, observation: Observation, at: Situation) -> float:
+def _own_deadline(record: MachineRecord, known: Observation, at: Situation) -> float:
     """When a machine fails that the cloud does not have: by this process's clock, cloud reachable or not (law 7)."""
-    return max(record.requested_at, observation.since) + at.settings.create_deadline.total_seconds()
+    return max(record.requested_at, known.since) + at.settings.create_deadline.total_seconds()
 
 
 def _boot_failure(seen: Machine, why: str) -> ErrorRecord:
@@ -273,61 +270,60 @@ def _boot_failure(seen: Machine, why: str) -> ErrorRecord:
     return failure("boot_failed", why) if known is None else failure(known.slug, why, known.error_class)
 
 
-def _running(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
-    if observation.is_absent:
+def _running(record: MachineRecord, known: Observation, at: Situation) -> Decision:
+    if known.listed.is_absent:
         why = "two complete lists of its cloud do not have it any more"
         return Move(move(record, State.GONE, at.now, presence=Presence.NONE, error=failure(LOST, why)), why)
-    news = _news(record, observation.machine, observation) if observation.machine else {}
+    news = _news(record, known.listed.machine, known) if known.listed.machine else {}
     if news:
         return Move(amend(record, **news), "the cloud tells more of it", kind=None)
-    return _joining(record, observation, at)
+    return _joining(record, known, at)
 
 
-def _joining(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
+def _joining(record: MachineRecord, known: Observation, at: Situation) -> Decision:
     """A machine without a node is useless, but only time in which the cluster could be seen counts against it.
 
     A machine whose node has been removed is left to the autoscaler, which deletes unregistered machines: its pods may
     still run, and there may be a reason for the removal. So is a machine whose deadline passed before we began to
     observe it, or that we only found: then a node that we do not see says more about our view than about the machine.
     """
-    if observation.joined is not False or observation.has_joined or was_found(record):
+    if known.node.joined is not False or known.node.has_joined or was_found(record):
         return Stay()
-    if observation.since - record.state_since >= at.settings.join_deadline.total_seconds():
+    if known.since - record.state_since >= at.settings.join_deadline.total_seconds():
         return Stay()
-    left = at.settings.join_deadline.total_seconds() - observation.unjoined_for
+    left = at.settings.join_deadline.total_seconds() - known.node.unjoined_for
     if left <= 0:
         return _failed(record, at, failure(JOIN_DEADLINE, "its node did not join the cluster in time"))
     return Stay(at.now + left)
 
 
-def _failed_state(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
+def _failed_state(record: MachineRecord, known: Observation, at: Situation) -> Decision:
     """Deletes its resources at once. The machine stays listed until the autoscaler deletes it, or it expires (law 5).
 
     Unless its node is ready: then the machine works, and the reason for the failure was wrong.
     """
-    if observation.is_ready and at.sees_nodes and observation.machine is not None and _is_there(observation):
-        return _taken_back(
-            record, observation.machine, observation, at, "it counted as failed, and its node is ready: it is kept"
-        )
+    seen = known.listed.machine
+    if seen is not None and known.node.is_ready and at.sees_nodes and _is_there(known):
+        return _taken_back(record, seen, known, at, "it counted as failed, and its node is ready: it is kept")
     expires = record.state_since + at.settings.failed_ttl.total_seconds()
     if at.now >= expires:
         if record.presence is Presence.NONE:
             return Move(move(record, State.GONE, at.now), "it was not deleted for as long as a failed machine is kept")
         why = record.error.message if record.error else "it failed"
         return Move(give_up(record, at.now, EXPIRED, why), "its time as a failed machine is up; it is still removed")
-    decision = _clear(record, observation, at)
+    decision = _clear(record, known, at)
     if isinstance(decision, Stay):
         return Stay(expires if decision.wake_at is None else min(expires, decision.wake_at))
     return decision
 
 
-def _deleting(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
+def _deleting(record: MachineRecord, known: Observation, at: Situation) -> Decision:
     if record.presence is Presence.NONE:
         return Move(move(record, State.GONE, at.now), "the cloud holds nothing of it")
-    return _clear(record, observation, at)
+    return _clear(record, known, at)
 
 
-def _gone(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
+def _gone(record: MachineRecord, known: Observation, at: Situation) -> Decision:
     """Handles a gone machine that shows up: a create that succeeded late, or lists that were wrong.
 
     Its ownership has to be proven again, and its id alone is no proof (see ``look``).
@@ -337,82 +333,83 @@ def _gone(record: MachineRecord, observation: Observation, at: Situation) -> Dec
     A machine that cannot be taken back is left alone while its node is or may be ready: its group may be gone, or its
     cloud may report it broken.
     """
-    seen, was_ordered = observation.machine, not (is_lost(record) or has_failed(record))
+    seen, was_ordered = known.listed.machine, not (is_lost(record) or has_failed(record))
     is_wanted = is_lost(record) or (has_failed(record) and at.is_used and at.sees_nodes)
-    if is_wanted and at.is_served and seen is not None and _is_there(observation):
+    if is_wanted and at.is_served and seen is not None and _is_there(known):
         why = "its cloud shows it again, and nobody had deleted it: it is taken back"
         if has_failed(record):
             why = "it counted as failed, and its node is ready: it is taken back"
-        return _taken_back(record, seen, observation, at, why)
+        return _taken_back(record, seen, known, at, why)
     if (
         seen is None
-        or not observation.is_ours
+        or not known.listed.is_ours
         or seen.state is MachineState.DELETING
-        or observation.is_calling
+        or known.calls.is_open
         or at.is_paused
     ):
         return Stay()
-    if observation.deleted_at is not None or not at.sees_cloud:
+    if known.is_deletion_open or not at.sees_cloud:
         return Stay()  # a list will show whether it still exists, and is still the same
     if not was_ordered and (at.is_used or not at.sees_nodes):
         return Stay()  # it may be in use, and its deletion was not ordered
-    if at.now < observation.retry_at:
-        return Stay(observation.retry_at)
+    if at.now < known.calls.retry_at:
+        return Stay(known.calls.retry_at)
     return Delete(seen, f"machine {seen.machine_id} is there although its deletion was over", RETURNED)
 
 
-def _is_there(observation: Observation) -> bool:
+def _is_there(known: Observation) -> bool:
     """Whether the cloud has the machine, and it is ours."""
-    return observation.machine is not None and observation.is_ours and observation.machine.state in _THERE
+    seen = known.listed.machine
+    return seen is not None and known.listed.is_ours and seen.state in _THERE
 
 
-def _taken_back(record: MachineRecord, seen: Machine, observation: Observation, at: Situation, why: str) -> Move:
+def _taken_back(record: MachineRecord, seen: Machine, known: Observation, at: Situation, why: str) -> Move:
     found = {"presence": Presence.PRESENT, "error": None, "gone_at": None, "requested_at": at.now}
-    return Move(move(record, State.BOOTING, at.now, **found, **_news(record, seen, observation)), why)
+    return Move(move(record, State.BOOTING, at.now, **found, **_news(record, seen, known)), why)
 
 
-def left_alone(record: MachineRecord, observation: Observation) -> str:
+def left_alone(record: MachineRecord, known: Observation) -> str:
     """The message about a gone machine that is left alone because its node may be ready; empty for any other."""
-    if observation.machine is None or not (is_lost(record) or has_failed(record)):
+    if known.listed.machine is None or not (is_lost(record) or has_failed(record)):
         return ""
-    id_ = observation.machine.machine_id
+    id_, state = known.listed.machine.machine_id, known.listed.machine.state.value
     return (
-        f"machine {id_} counted as gone and is there, its cloud reports it as {observation.machine.state.value}, and "
+        f"machine {id_} counted as gone and is there, its cloud reports it as {state}, and "
         f"its node is ready, so it is left alone. Adopt it with `cloudgraft adopt {record.group} {id_}`, or delete it "
         "in its cloud"
     )
 
 
-def _released(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
+def _released(record: MachineRecord, known: Observation, at: Situation) -> Decision:
     """A release holds while the cloud has the machine. After that the record is forgotten like any other.
 
     The release holds until then: two wrong lists must not make the machine ours again. So the record is kept from now
     on for as long as that of a gone machine, however long ago the machine was released.
     """
-    if observation.is_absent and is_released(record):
+    if known.listed.is_absent and is_released(record):
         why = "the cloud does not have it any more"
         gone = {"presence": Presence.NONE, "gone_at": at.now}
         return Move(amend(record, error=failure(RELEASED, why), **gone), why, kind=None)
     return Stay()
 
 
-def _clear(record: MachineRecord, observation: Observation, at: Situation) -> Decision:
+def _clear(record: MachineRecord, known: Observation, at: Situation) -> Decision:
     """Deletes an unwanted machine in its cloud."""
-    if observation.is_calling:
+    if known.calls.is_open:
         return Stay()
-    settled = _settled(record, observation)
+    settled = _settled(record, known)
     if settled is not None:
         return settled
-    seen = observation.machine
+    seen = known.listed.machine
     is_going = seen is not None and seen.state is MachineState.DELETING
-    if record.presence is not Presence.PRESENT or at.is_paused or is_going or not observation.is_ours:
+    if record.presence is not Presence.PRESENT or at.is_paused or is_going or not known.listed.is_ours:
         return Stay()
-    if observation.deleted_at is not None or not _may_clear(record, observation, at):
+    if known.is_deletion_open or not _may_clear(record, known, at):
         return Stay()  # a list will show whether it still exists, and is still the same
-    return Delete(seen or _as_known(record)) if at.now >= observation.retry_at else Stay(observation.retry_at)
+    return Delete(seen or _as_known(record)) if at.now >= known.calls.retry_at else Stay(known.calls.retry_at)
 
 
-def _may_clear(record: MachineRecord, observation: Observation, at: Situation) -> bool:
+def _may_clear(record: MachineRecord, known: Observation, at: Situation) -> bool:
     """Whether an unwanted machine may be deleted now.
 
     A machine that the engine gave up is deleted only while lists work, and not while its node may be ready. A machine
@@ -420,21 +417,21 @@ def _may_clear(record: MachineRecord, observation: Observation, at: Situation) -
     the cloud may have given the id to another machine.
     """
     if not is_given_up(record):
-        proven_at = observation.since if observation.listed_at is None else observation.listed_at
+        proven_at = known.since if known.listed.at is None else known.listed.at
         return at.sees_cloud or at.now - proven_at <= LONGEST_GAP
-    is_kept = record.state is State.FAILED and observation.may_be_ready
-    return at.sees_cloud and observation.listed_at is not None and at.sees_nodes and not is_kept
+    is_kept = record.state is State.FAILED and known.node.may_be_ready
+    return at.sees_cloud and known.listed.at is not None and at.sees_nodes and not is_kept
 
 
-def _settled(record: MachineRecord, observation: Observation) -> Move | None:
+def _settled(record: MachineRecord, known: Observation) -> Move | None:
     """Records what lists have shown about an unwanted machine."""
-    seen = observation.machine
+    seen = known.listed.machine
     if seen is not None:
         found = {"presence": Presence.PRESENT, "machine_id": seen.machine_id}
         if (record.presence, record.machine_id) == (Presence.PRESENT, seen.machine_id):
             return None
         return Move(amend(record, **found), "a list shows that the cloud had created it", kind=None)
-    if observation.is_absent and record.presence is not Presence.NONE:
+    if known.listed.is_absent and record.presence is not Presence.NONE:
         return Move(amend(record, presence=Presence.NONE), "the cloud does not have it any more", kind=None)
     return None
 
@@ -451,14 +448,14 @@ def _failed(record: MachineRecord, at: Situation, error: ErrorRecord, **changes:
     return Move(move(record, State.FAILED, at.now, error=error, **changes), error.message)
 
 
-def _news(record: MachineRecord, seen: Machine, observation: Observation) -> dict[str, Any]:
+def _news(record: MachineRecord, seen: Machine, known: Observation) -> dict[str, Any]:
     """The cloud's data about a machine that its record does not have yet."""
     news: dict[str, Any] = {}
     if seen.machine_id != record.machine_id:
         news["machine_id"] = seen.machine_id
     if seen.provider_id and seen.provider_id != record.provider_id:
         news["provider_id"] = seen.provider_id
-    return {**news, **_proof(record, seen)} if record.is_adopted and observation.is_ours else news
+    return {**news, **_proof(record, seen)} if record.is_adopted and known.listed.is_ours else news
 
 
 def _proof(record: MachineRecord, seen: Machine) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cloudgraft.engine.groups.specs import CloudSettings, create_limit
@@ -100,32 +100,62 @@ class Indexing:
         )
 
 
-@dataclass(slots=True, kw_only=True)
-class Observation:
-    """What is known of one machine beside its record. In memory only: after a restart it is observed again."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """What the lists of a cloud showed of one machine. :func:`look` writes it.
 
-    since: float  # when observation began: there is no evidence from before
+    The outcome of a call only takes back what earlier lists showed: see :func:`.outcomes.after_call`.
+    """
+
     machine: Machine | None = None  # as last seen, proven to be ours
     extras: tuple[Machine, ...] = ()  # others that are proven to belong to the same intent
-    rivals: Rivals = _NO_RIVALS  # which of all these have nodes in the cluster
     unproven: Machine | None = None  # one of this name or id that is not proven to be ours
+    is_ours: bool = False  # proven, by the latest list or, before there is one, by the answer to our own create
+    was_missing: bool = False  # a list missed it: a machine that returns under its id has to be proven again
     absences: int = 0
     absent_at: float = 0.0  # start of the latest list that counted as an absence
     dead_since: float | None = None  # since when the cloud has reported it stopped or failed
     # Only time in which lists covered the machine: an outage delays decisions, and never costs a machine.
-    listed_at: float | None = None  # start of the latest list that covers it
+    at: float | None = None  # start of the latest list that covers it
     awaited_for: float = 0.0  # seconds in which it was not running yet
     dead_for: float = 0.0  # seconds in which it was reported stopped or failed, and no ready node contradicted that
-    is_calling: bool = False  # a call about it is under way
-    retry_at: float = 0.0  # no call about it before that
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether two complete lists missed it."""
+        return self.absences >= _NEEDED
+
+    def without(self, machine_id: str) -> Listed:
+        """The same without this machine: the cloud says that it does not exist."""
+        extras = tuple(m for m in self.extras if m.machine_id != machine_id)
+        if self.machine is None or self.machine.machine_id != machine_id:
+            return replace(self, extras=extras)
+        return replace(
+            self, extras=extras, machine=None, is_ours=False, was_missing=True, dead_since=None, dead_for=0.0
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calls:
+    """What calls about one machine showed. :func:`.outcomes.after_call` writes it."""
+
+    is_open: bool = False  # a call is under way
+    retry_at: float = 0.0  # no call before that
     deletes: int = 0  # calls to delete it that the cloud accepted
-    deleted_at: float | None = None  # end of a call that may have succeeded: its id may have been reused since
+    deleted_at: float | None = None  # end of the latest call that may have deleted it
     failures: int = 0  # calls to delete it that failed
-    was_missing: bool = False  # a list missed it: a machine that returns under its id has to be proven again
-    is_ours: bool = False  # proven, by the latest list or, before there is one, by the answer to our own create
+    unprepared: int = 0  # consecutive failures to make its user data
+    trouble: str = ""  # why the cloud was not called to create it, or the cloud's error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """What the cluster showed of one machine's node. :meth:`.tracking.Nodes.see` writes it."""
+
     joined: bool | None = None  # whether its node is in the cluster; None when the cluster cannot be seen
-    node: Node | None = None  # its node, while it is there
-    last_node: Node | None = None  # the one that was there last
+    current: Node | None = None  # its node, while it is there
+    last: Node | None = None  # the one that was there last
+    rivals: Rivals = _NO_RIVALS  # which of several machines for one intent have nodes in the cluster
     is_disputed: bool = False  # it may have one of several nodes, and it is unclear which
     is_named: bool = False  # a ready node has its name or id, before it is known whether its cloud has created it
     unready_since: float | None = None  # since when its node has not been ready, by the cluster's data
@@ -135,15 +165,11 @@ class Observation:
     unjoined_from: float | None = None
     unready_from: float | None = None
     unready_mark: float | None = None  # the time of the cluster since when it was not ready at unready_from
-    unprepared: int = 0  # consecutive failures to make its user data
-    trouble: str = ""  # why the cloud was not called to create it, or the cloud's error
-    told: frozenset[str] = frozenset()  # what was reported about it already
-    held: str = ""  # why a decision about it is not carried out: a guard, or observeOnly
 
     @property
     def has_joined(self) -> bool:
         """Whether its node has been in the cluster, as far as this process remembers."""
-        return self.last_node is not None
+        return self.last is not None
 
     @property
     def is_ready(self) -> bool:
@@ -155,27 +181,31 @@ class Observation:
         """Whether its node is ready, or it may have one of several that are."""
         return self.is_ready or self.is_disputed
 
+
+_NOT_LISTED: Final = Listed()
+_NOT_CALLED: Final = Calls()
+_NO_NODE: Final = NodeView()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What is known of one machine beside its record. In memory only: after a restart it is observed again."""
+
+    since: float  # when observation began: there is no evidence from before
+    listed: Listed = _NOT_LISTED
+    calls: Calls = _NOT_CALLED
+    node: NodeView = _NO_NODE
+
     @property
     def is_ill(self) -> bool:
         """Whether its cloud reports it dead, or its node is not ready."""
-        return self.dead_since is not None or self.unready_since is not None
+        return self.listed.dead_since is not None or self.node.unready_since is not None
 
     @property
-    def is_absent(self) -> bool:
-        """Whether two complete lists missed it."""
-        return self.absences >= _NEEDED
-
-    def forget(self, machine_id: str) -> None:
-        """Drops what was observed of the machine: the cloud says that it does not exist."""
-        self.extras = tuple(m for m in self.extras if m.machine_id != machine_id)
-        if self.machine is not None and self.machine.machine_id == machine_id:
-            self.machine, self.is_ours = None, False
-            self.was_missing = True
-            self.revive()
-
-    def revive(self) -> None:
-        """The cloud no longer reports it dead."""
-        self.dead_since, self.dead_for = None, 0.0
+    def is_deletion_open(self) -> bool:
+        """Whether no list has begun since a call that may have deleted it: its id may have been reused meanwhile."""
+        deleted, listed = self.calls.deleted_at, self.listed.at
+        return deleted is not None and (listed is None or listed < deleted)
 
 
 def believable_from(
@@ -205,65 +235,70 @@ class Looker:
 
     def must_show(self, record: MachineRecord, observation: Observation, listing: Listing) -> bool:
         """Whether this list must contain the machine, if it exists."""
-        if not self.traits.complete_list and not observation.deletes:
+        if not self.traits.complete_list and not observation.calls.deletes:
             return False  # such a list proves nothing, unless the cloud has also accepted to delete it
         return listing.began >= believable_from(record, observation, self.traits, self.settings)
 
     def is_borne_out(self, observation: Observation) -> bool:
         """Whether the cluster confirms that something is wrong with the machine."""
-        return self.trusts_nodes and observation.unready_since is not None
+        return self.trusts_nodes and observation.node.unready_since is not None
 
     def holds_back(self, record: MachineRecord, observation: Observation) -> bool:
         """Whether the absence of this machine is not believed yet."""
         return self.is_doubted and record.name not in self.accepted and not self.is_borne_out(observation)
 
 
-def look(record: MachineRecord, observation: Observation, listing: Listing, looker: Looker) -> None:
-    """Updates a machine's observation from a list.
+def look(record: MachineRecord, observation: Observation, listing: Listing, looker: Looker) -> Listed:
+    """What is known of a machine after one more list.
 
     A machine with the id that the journal has is this one, with or without marks. But only a machine that is proven to
     be ours may be deleted (law 4), and one with another id must be proven to count as ours at all.
     """
-    found = _candidates(record, listing, looker.identity)
+    before, found = observation.listed, _candidates(record, listing, looker.identity)
     if not listing.tells_of(record) and (not found or _is_elsewhere(record, listing)):
-        return  # the earlier observation still counts
-    passed = _observe(record, observation, listing)
-    if not found and looker.is_doubted:
-        observation.awaited_for = max(0.0, observation.awaited_for - passed)  # such a list cannot show whether it runs
-    if observation.deleted_at is not None and listing.began >= observation.deleted_at:
-        observation.deleted_at = None
-    always = record.state is not State.GONE and not observation.was_missing
+        return before  # the earlier observation still counts
+    # Seconds count between two lists that both cover the machine, if no list failed in between.
+    passed = listing.passed if before.at == listing.follows else 0.0
+    is_awaited, is_counted = record.state in _AWAITED, bool(found) or not looker.is_doubted
+    awaited_for = before.awaited_for + (passed if is_counted else 0.0) if is_awaited else 0.0
+    always = record.state is not State.GONE and not before.was_missing
     ownership = looker.traits.ownership
     proven = [m for m in found if looker.identity.is_proven(m, ownership, record, was_always_there=always)]
     ours = [m for m in found if m in proven or m.machine_id == record.machine_id]
-    observation.unproven = next((m for m in found if m not in proven), None)
+    unproven = next((m for m in found if m not in proven), None)
     if not ours:
-        observation.is_ours = not found and _is_ours_unseen(record, observation, looker)
-        observation.machine, observation.extras = None, ()
-        observation.was_missing = True
-        observation.revive()
-        _count_absence(record, observation, listing, looker, is_there=bool(found))
-        return
-    observation.rivals = looker.rivals(record, ours) if len(ours) > 1 else _NO_RIVALS
-    kept = _kept(record, ours, proven, observation.rivals)
-    observation.machine, observation.extras = kept, tuple(m for m in proven if m is not kept)
-    observation.absences, observation.is_ours = 0, kept in proven
+        absences, absent_at = _absences(record, observation, listing, looker, is_there=bool(found))
+        return Listed(
+            unproven=unproven,
+            is_ours=not found and _is_ours_unseen(record, before, looker),
+            was_missing=True,
+            absences=absences,
+            absent_at=absent_at,
+            at=listing.began,
+            awaited_for=awaited_for,
+        )
+    kept = _kept(record, ours, proven, looker.rivals(record, ours) if len(ours) > 1 else _NO_RIVALS)
+    dead_since, dead_for = before.dead_since, before.dead_for
     if kept.state not in _DEAD:
-        observation.revive()
-    elif observation.dead_since is None:
-        observation.dead_since = listing.began
-    elif observation.may_be_ready:
-        observation.dead_for = 0.0  # its cloud may be wrong about it
+        dead_since, dead_for = None, 0.0
+    elif dead_since is None:
+        dead_since = listing.began
+    elif observation.node.may_be_ready:
+        dead_for = 0.0  # its cloud may be wrong about it
     elif looker.sees_nodes:
-        observation.dead_for += passed
-
-
-def _observe(record: MachineRecord, observation: Observation, listing: Listing) -> float:
-    """Counts the seconds since the list before, if both cover the machine and no list failed in between."""
-    before, observation.listed_at = observation.listed_at, listing.began
-    passed = listing.passed if before == listing.follows else 0.0
-    observation.awaited_for = observation.awaited_for + passed if record.state in _AWAITED else 0.0
-    return passed
+        dead_for += passed
+    return Listed(
+        machine=kept,
+        extras=tuple(m for m in proven if m is not kept),
+        unproven=unproven,
+        is_ours=kept in proven,
+        was_missing=before.was_missing,
+        absent_at=before.absent_at,
+        dead_since=dead_since,
+        dead_for=dead_for,
+        at=listing.began,
+        awaited_for=awaited_for,
+    )
 
 
 def _is_elsewhere(record: MachineRecord, listing: Listing) -> bool:
@@ -275,7 +310,7 @@ def _is_elsewhere(record: MachineRecord, listing: Listing) -> bool:
     return is_known and record.machine_id not in listing.by_id
 
 
-def _is_ours_unseen(record: MachineRecord, observation: Observation, looker: Looker) -> bool:
+def _is_ours_unseen(record: MachineRecord, before: Listed, looker: Looker) -> bool:
     """Whether a machine that no list shows may be deleted by the id that the journal has of it.
 
     A machine that was never listed proves nothing. One that vanished may have had its id reused.
@@ -284,7 +319,7 @@ def _is_ours_unseen(record: MachineRecord, observation: Observation, looker: Loo
     """
     if not looker.traits.complete_list and record.presence is Presence.PRESENT and not record.is_adopted:
         return True
-    return observation.is_ours and observation.machine is None
+    return before.is_ours and before.machine is None
 
 
 def _candidates(record: MachineRecord, listing: Listing, identity: Identity) -> Sequence[Machine]:
@@ -318,15 +353,15 @@ def _age(machine: Machine) -> tuple[float, str]:
     return (machine.created_at.timestamp() if machine.created_at else float("inf"), machine.machine_id)
 
 
-def _count_absence(
+def _absences(
     record: MachineRecord, observation: Observation, listing: Listing, looker: Looker, *, is_there: bool
-) -> None:
+) -> tuple[int, float]:
+    """How many lists have missed the machine, with this one, and the start of the latest that counts."""
+    count, latest = observation.listed.absences, observation.listed.absent_at
     if is_there:
-        observation.absences = 0  # it exists, though unproven: certainly not absent
-        return
+        return 0, latest  # it exists, though unproven: certainly not absent
     if not looker.must_show(record, observation, listing) or looker.holds_back(record, observation):
-        return
-    if observation.absences and listing.began < observation.absent_at + looker.traits.list_delay.total_seconds():
-        return
-    observation.absences += 1
-    observation.absent_at = listing.began
+        return count, latest
+    if count and listing.began < latest + looker.traits.list_delay.total_seconds():
+        return count, latest
+    return count + 1, listing.began

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, TypeVar
 
 from cloudgraft.engine.groups.specs import CloudSettings
 from cloudgraft.engine.machines.decide import Move, failure
+from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.machines.states import amend, move
 from cloudgraft.sdk.backoff import pause_after
 from cloudgraft.sdk.driver import Machine, MachineState, Price, Shape
@@ -215,6 +216,49 @@ def _after_refusal(record: MachineRecord, error: CloudgraftError, now: float) ->
     if record.state is State.CREATING:
         return Move(amend(record, presence=Presence.NONE), f"it will be tried again: {error.message}", "retry")
     return Move(amend(record, presence=Presence.NONE), f"the cloud did not create it: {error.message}", kind=None)
+
+
+def after_call(
+    observation: Observation, outcome: Outcome, *, attempts: int, settings: CloudSettings, now: float
+) -> Observation:
+    """What is known of a machine after a call about it; ``attempts`` is the number of calls to create it so far.
+
+    An outcome also takes back what earlier lists showed: a create makes their absences void, and after a delete an
+    unseen machine is not known to be ours: a list shows what exists now.
+    """
+    calls, listed = replace(observation.calls, is_open=False), observation.listed
+    match outcome:
+        case Created():
+            calls = replace(calls, retry_at=0.0, trouble="", unprepared=0)
+            return replace(observation, since=now, calls=calls, listed=replace(listed, absences=0, is_ours=True))
+        case CreateFailed(error):
+            calls = replace(calls, trouble=error.message, retry_at=now + delay(settings, attempts, error.retry_after))
+            listed = replace(listed, absences=0)
+        case NotAsked(error):
+            failures = calls.unprepared + 1
+            calls = replace(
+                calls,
+                unprepared=failures,
+                trouble=f"its user data could not be made: {error.message}",
+                retry_at=now + delay(settings, failures, error.retry_after),
+            )
+        case Deleted():
+            deletes = calls.deletes + 1
+            calls = replace(calls, deletes=deletes, deleted_at=now, retry_at=now + delay(settings, deletes + 2))
+            listed = replace(listed, is_ours=listed.is_ours and listed.machine is not None)
+        case DeleteFailed(machine_id, error):
+            failures = calls.failures + 1
+            is_unknown = error.retry is Retry.SETTLE_FIRST
+            calls = replace(
+                calls,
+                failures=failures,
+                deleted_at=now if is_unknown else calls.deleted_at,
+                retry_at=now + delay(settings, failures, error.retry_after),
+            )
+            listed = replace(listed, is_ours=listed.is_ours and listed.machine is not None)
+            if isinstance(error, NotFoundError):
+                listed = listed.without(machine_id)
+    return replace(observation, calls=calls, listed=listed)
 
 
 # -- retry delays ------------------------------------------------------------------------------------------------------

@@ -22,10 +22,10 @@ def due_at(observation: Observation, settings: RepairSettings, now: float) -> fl
     the cluster's clock may differ. So a restart delays a replacement.
     """
     times = []
-    if observation.dead_since is not None and not observation.may_be_ready:
-        times.append(now + settings.after.total_seconds() - observation.dead_for)
-    if observation.unready_since is not None and settings.not_ready_after:
-        times.append(now + settings.not_ready_after.total_seconds() - observation.unready_for)
+    if observation.listed.dead_since is not None and not observation.node.may_be_ready:
+        times.append(now + settings.after.total_seconds() - observation.listed.dead_for)
+    if observation.node.unready_since is not None and settings.not_ready_after:
+        times.append(now + settings.not_ready_after.total_seconds() - observation.node.unready_for)
     return min(times, default=None)
 
 

@@ -34,7 +34,7 @@ def claim_of(
     if was_released(record) or (is_gone and record.ordered_at is None):
         return None
     group = fleet.groups.get(record.group)
-    seen = observation.machine if observation is not None and not is_gone else None
+    seen = observation.listed.machine if observation is not None and not is_gone else None
     has_id = fleet.by_machine_id(record.cloud, record.machine_id) if record.machine_id else None
     stage = Stage.GONE if is_gone else Stage.GOING if record.state in _GOING else Stage.WANTED
     return Claim(
@@ -46,7 +46,7 @@ def claim_of(
         machine_id=record.machine_id if has_id is None or has_id.name == record.name else "",
         addresses=tuple(seen.addresses) if seen is not None else (),
         labels=group.spec.labels if group is not None and stage is Stage.WANTED else {},
-        sets_provider_id=is_ours_to_set and not (observation is not None and observation.extras),
+        sets_provider_id=is_ours_to_set and not (observation is not None and observation.listed.extras),
         ordered_at=_ordered_at(record, seen, lead),
         gone_at=record.gone_at,
     )
@@ -153,12 +153,12 @@ class NodeClaims:
     def _ingredients(self, record: MachineRecord) -> tuple[object, ...]:
         """Everything that the claim of a machine depends on, while it is not gone."""
         fleet, observation = self._context.fleet, self._observer.peek(record.name)
-        group, machine = fleet.groups.get(record.group), observation.machine if observation is not None else None
+        group, machine = fleet.groups.get(record.group), observation.listed.machine if observation is not None else None
         return (
             record,
             group.spec if group is not None else None,
             (tuple(machine.addresses), machine.created_at) if machine is not None else (),
-            observation is not None and bool(observation.extras),
+            observation is not None and bool(observation.listed.extras),
             fleet.owner(record.provider_id),
             fleet.by_machine_id(record.cloud, record.machine_id),
             self._observer.traits.provider_id_by,

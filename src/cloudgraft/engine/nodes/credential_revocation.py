@@ -49,7 +49,7 @@ class CredentialRevocation:
             return
         if self._context.observes_only(record.cloud):
             return  # revoking a token writes to the cluster; the token expires by itself
-        is_due = observation.joined is True or (record.state in _OVER and not observation.is_calling)
+        is_due = observation.node.joined is True or (record.state in _OVER and not observation.calls.is_open)
         if is_due and now - record.attempt_at < _DUE_FOR:
             self._taken.add(record.name)
             self._waiting[record.name] = now

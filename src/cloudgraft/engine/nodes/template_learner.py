@@ -41,8 +41,8 @@ class TemplateLearner:
         Not the node of an adopted machine, which others have made, and not a cordoned node: somebody works on it, and
         may have changed it.
         """
-        group, node = self._context.fleet.groups.get(record.group), observation.node
-        if group is None or node is None or not observation.joined or record.state is not State.RUNNING:
+        group, node = self._context.fleet.groups.get(record.group), observation.node.current
+        if group is None or node is None or not observation.node.joined or record.state is not State.RUNNING:
             return
         if not node.ready or node.deleting or node.unschedulable or record.is_adopted:
             return

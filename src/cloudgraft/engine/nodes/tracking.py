@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from cloudgraft.engine.machines.observation import LONGEST_GAP, Observation
+from cloudgraft.engine.machines.observation import LONGEST_GAP, NodeView, Observation
 from cloudgraft.joining.claims import Claim, JoinedNode, NewMachine, Stage
 from cloudgraft.joining.match import Problem, Rivals
 from cloudgraft.sdk.driver import Machine
@@ -122,35 +122,36 @@ class Nodes:
             self._watched += max(0.0, min(now - self._looked_at, LONGEST_GAP))
         self._looked_at = now if is_known else None
 
-    def see(self, record: MachineRecord, observation: Observation) -> None:
-        """Updates a machine's observation from the cluster."""
-        seen = () if observation.machine is None else (observation.machine, *observation.extras)
-        observation.rivals = self.rivals(record, seen) if observation.extras else Rivals()
+    def see(self, record: MachineRecord, observation: Observation) -> NodeView:
+        """What the cluster shows of a machine now."""
+        before, listed = observation.node, observation.listed
+        seen = () if listed.machine is None else (listed.machine, *listed.extras)
+        rivals = self.rivals(record, seen) if listed.extras else Rivals()
         if self.cluster is None or not self.cluster.is_known:
-            observation.joined = observation.unready_since = None
-            observation.is_named = observation.is_disputed = False
-            return
+            return replace(before, rivals=rivals, joined=None, unready_since=None, is_named=False, is_disputed=False)
         found = self.cluster.joined(record.name)
-        observation.joined, observation.node = found is not None, found.node if found is not None else None
-        observation.is_disputed = found is None and self.cluster.is_disputed(record.name)
-        if observation.is_disputed:
-            observation.joined = None
-        observation.last_node = observation.node or observation.last_node
-        observation.unready_since = found.unready_since if found is not None else None
-        is_known = observation.may_be_ready or self.cluster.is_ready_name(record.name)
-        observation.is_named = record.state in _UNMADE and is_known
-        is_awaited = record.state is State.RUNNING and observation.joined is False
-        observation.unjoined_from = self._from(observation.unjoined_from, is_so=is_awaited)
-        if (
-            observation.unready_since != observation.unready_mark
-        ):  # it was ready in between, perhaps while the cluster could not be seen
-            observation.unready_from, observation.unready_mark = None, observation.unready_since
-        observation.unready_from = self._from(observation.unready_from, is_so=observation.unready_since is not None)
-        observation.unjoined_for = (
-            self._watched - observation.unjoined_from if observation.unjoined_from is not None else 0.0
-        )
-        observation.unready_for = (
-            self._watched - observation.unready_from if observation.unready_from is not None else 0.0
+        is_disputed = found is None and self.cluster.is_disputed(record.name)
+        joined = None if is_disputed else found is not None
+        unready_since = found.unready_since if found is not None else None
+        may_be_ready = is_disputed or (found is not None and unready_since is None)
+        is_awaited = record.state is State.RUNNING and joined is False
+        unjoined_from = self._from(before.unjoined_from, is_so=is_awaited)
+        # Another mark: it was ready in between, perhaps while the cluster could not be seen.
+        unready_from = before.unready_from if unready_since == before.unready_mark else None
+        unready_from = self._from(unready_from, is_so=unready_since is not None)
+        return NodeView(
+            joined=joined,
+            current=found.node if found is not None else None,
+            last=found.node if found is not None else before.last,
+            rivals=rivals,
+            is_disputed=is_disputed,
+            is_named=record.state in _UNMADE and (may_be_ready or self.cluster.is_ready_name(record.name)),
+            unready_since=unready_since,
+            unjoined_for=self._watched - unjoined_from if unjoined_from is not None else 0.0,
+            unready_for=self._watched - unready_from if unready_from is not None else 0.0,
+            unjoined_from=unjoined_from,
+            unready_from=unready_from,
+            unready_mark=unready_since,
         )
 
     def _from(self, since: float | None, *, is_so: bool) -> float | None:

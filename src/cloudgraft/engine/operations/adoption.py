@@ -151,9 +151,9 @@ def _unproven(engine: Engine, cloud: str, machine_id: str) -> MachineRecord | No
     observer = engine.workers[cloud].observer
     for record in engine.fleet.in_cloud(cloud).values():
         observation = observer.peek(record.name)
-        if observation is None or observation.is_ours:
+        if observation is None or observation.listed.is_ours:
             continue
-        seen = observation.machine or observation.unproven
+        seen = observation.listed.machine or observation.listed.unproven
         if seen is not None and seen.machine_id == machine_id:
             return record
     return None

@@ -82,7 +82,7 @@ def _planned(engine: Engine, picks: Sequence[str], *, is_end: bool = False) -> t
 def _given_up(engine: Engine, record: MachineRecord, now: float) -> MachineRecord | None:
     """At the end of a group, also drops machines of a removed cloud: nothing will ever be known of them."""
     observation = _observation(engine, record)
-    is_nothing = record.presence is Presence.NONE and (observation is None or not observation.is_calling)
+    is_nothing = record.presence is Presence.NONE and (observation is None or not observation.calls.is_open)
     is_lost = record.presence is Presence.UNKNOWN and not record.machine_id and record.cloud not in engine.workers
     return move(record, State.GONE, now) if record.state is not State.GONE and (is_nothing or is_lost) else None
 

@@ -67,7 +67,7 @@ def adopted(
         # A proven machine does not count as adopted. An inventory proves unmarked machines too, without a name of ours.
         is_ours = owner.identity.is_proven(machine, owner.ownership, None) and owner.identity.looks_ours(machine)
         return found(machine, group.spec, owner.fleet, now, is_adopted=not is_ours, taken=taken)
-    if observation is not None and observation.is_calling:
+    if observation is not None and observation.calls.is_open:
         return Refusal("its cloud is being asked to delete it at this moment")
     return taken_back(known, machine, group.spec, owner.fleet, now)
 
@@ -105,13 +105,13 @@ def _why_of_another(machine: Machine, identity: Identity) -> str:
 
 def trusted(record: MachineRecord, observation: Observation | None, identity: Identity) -> Verdict:
     """The record of an unproven machine that an operator says is ours."""
-    seen = (observation.machine or observation.unproven) if observation is not None else None
+    seen = (observation.listed.machine or observation.listed.unproven) if observation is not None else None
     if seen is None:
         return Refusal("its cloud does not show it at present")
     why = _why_of_another(seen, identity)
     if why:
         return Refusal(why)
-    if observation is not None and observation.is_ours:
+    if observation is not None and observation.listed.is_ours:
         return Refusal(f"it is in the journal already, as {record.name} of group {record.group}")
     created = seen.created_at.timestamp() if seen.created_at else None
     proof = {"machine_id": seen.machine_id, "created_at": created, "is_marked": False}
@@ -124,11 +124,11 @@ def released(record: MachineRecord, observation: Observation | None, now: float)
         return Refusal("it was released already")
     if record.state is State.GONE:
         return Refusal("it is gone")
-    if observation is not None and observation.is_calling:
+    if observation is not None and observation.calls.is_open:
         return Refusal("a call about it is under way; try again when that has ended")
     if record.presence is Presence.NONE:
         return Refusal("its cloud holds nothing of it, so there is nothing to release")
-    seen = (observation.machine or observation.unproven) if observation is not None else None
+    seen = (observation.listed.machine or observation.listed.unproven) if observation is not None else None
     machine_id = record.machine_id or (seen.machine_id if seen is not None else "")
     if not machine_id:
         return Refusal("it is not known yet whether its cloud has it; a list will tell, so try again in a while")

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from cloudgraft.engine.guards import HOUR
 from cloudgraft.engine.machines.decide import Create, Decision, Delete, Move
-from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.new_records import about, happened
+from cloudgraft.engine.reconcile.observer import Observer
 from cloudgraft.engine.writer import Writer
 from cloudgraft.sdk.errors import PreconditionError
 from cloudgraft.store.records import Change, MachineRecord, Presence, State
@@ -63,13 +63,11 @@ def withheld(record: MachineRecord, decision: Decision) -> str:
             return ""
 
 
-def observed(observation: Observation, record: MachineRecord, what: str, now: float) -> Change:
+def observed(observer: Observer, record: MachineRecord, what: str, now: float) -> Change:
     """The event about a withheld action, unless it was written already."""
-    observation.held = f"observeOnly: it would {what}"
-    key = f"observed: {what}"
-    if key in observation.told:
+    observer.held[record.name] = f"observeOnly: it would {what}"
+    if not observer.is_news(record.name, f"observed: {what}"):
         return Change()
-    observation.told |= {key}
     message = f"observeOnly of cloud {record.cloud} is set, so nothing was done; otherwise cloudgraft would {what}"
     return Change(events=(about(record, now, message, kind="observed"),))
 

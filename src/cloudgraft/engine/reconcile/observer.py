@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cloudgraft.engine.clock import wall_time
@@ -104,6 +104,8 @@ class Observer:
         self._caller = caller
         self._context = context
         self._observations: dict[str, Observation] = {}
+        self.held: dict[str, str] = {}  # by machine: why a decision is not carried out, such as a guard or observeOnly
+        self._told_of: dict[str, set[str]] = {}  # by machine: what was reported about it already
         self._began = context.clock.now()
         self._told: set[str] = set()  # machine ids of reported orphans
         self._listed = False  # since we started
@@ -126,6 +128,34 @@ class Observer:
             observation = self._observations[name] = Observation(since=self._context.clock.now())
         return observation
 
+    def put(self, name: str, observation: Observation) -> None:
+        """Replaces the observation of one machine."""
+        self._observations[name] = observation
+
+    def see(self, record: MachineRecord) -> Observation:
+        """The observation of one machine, with its node as the cluster shows it now."""
+        before = self.observation(record.name)
+        after = self._observations[record.name] = replace(before, node=self._context.nodes.see(record, before))
+        return after
+
+    def call_begins(self, name: str, *, is_create: bool = False) -> None:
+        """Notes a call under way. Absences from before a create say nothing about what it creates."""
+        before = self.observation(name)
+        listed = replace(before.listed, absences=0) if is_create else before.listed
+        self.put(name, replace(before, calls=replace(before.calls, is_open=True), listed=listed))
+
+    def call_ends(self, name: str) -> None:
+        """Takes back :meth:`call_begins`: no call was made."""
+        before = self.observation(name)
+        self.put(name, replace(before, calls=replace(before.calls, is_open=False)))
+
+    def is_news(self, name: str, what: str) -> bool:
+        """Whether this was not reported about the machine yet; from now on it counts as reported."""
+        told = self._told_of.setdefault(name, set())
+        is_new = what not in told
+        told.add(what)
+        return is_new
+
     def peek(self, name: str) -> Observation | None:
         """The observation of one machine for reports; None if there is none."""
         return self._observations.get(name)
@@ -134,15 +164,12 @@ class Observer:
         """Forgets that the machine was missing: an operator says that the one that exists now is ours."""
         observation = self._observations.get(name)
         if observation is not None:
-            observation.was_missing = False
-
-    def held(self) -> int:
-        """The number of machines with a decision that is not carried out."""
-        return sum(bool(observation.held) for observation in list(self._observations.values()))
+            self.put(name, replace(observation, listed=replace(observation.listed, was_missing=False)))
 
     def forget(self, name: str) -> None:
         """Drops the observation of a machine that is gone."""
-        self._observations.pop(name, None)
+        for kept in (self._observations, self._told_of, self.held):
+            kept.pop(name, None)
 
     async def observe(self) -> bool:
         """Lists the cloud once and updates the observations; returns whether it answered."""
@@ -236,9 +263,9 @@ class Observer:
             record = self._context.fleet.machines.get(name)
             if (
                 record is None
-                or observation.machine is None
-                or not observation.is_ours
-                or observation.machine.machine_id in strays
+                or observation.listed.machine is None
+                or not observation.listed.is_ours
+                or observation.listed.machine.machine_id in strays
             ):
                 continue
             if record.state is State.GONE and record.cloud == self.name and not was_released(record):
@@ -267,18 +294,19 @@ class Observer:
                 record = fleet.machines.get(name)
                 if record is not None and record.cloud == self.name and self._matters(record, listing):
                     observation = self.observation(name)
-                    look(record, observation, listing, looker)
-                    if _is_over(record) and observation.machine is None and not observation.is_calling:
-                        self._observations.pop(name)  # it had shown up again, and is gone for good
+                    listed = look(record, observation, listing, looker)
+                    self.put(name, replace(observation, listed=listed))
+                    if _is_over(record) and listed.machine is None and not observation.calls.is_open:
+                        self.forget(name)  # it had shown up again, and is gone for good
                 elif record is None:
-                    self._observations.pop(name, None)
+                    self.forget(name)
 
     def _matters(self, record: MachineRecord, listing: Listing) -> bool:
         """Whether to evaluate a record. A gone one matters only while the cloud has, or had, its machine."""
         if (record.presence is not Presence.NONE and not _is_over(record)) or record.name in listing.by_name:
             return True
         observation = self._observations.get(record.name)
-        return observation is not None and observation.machine is not None
+        return observation is not None and observation.listed.machine is not None
 
     async def take_in(self) -> None:
         """Before the first create: adopts machines that are proven to be ours. Later ones are reported as orphans."""
@@ -448,14 +476,14 @@ class NodeScan:
         self.template_learner.begin()
         async for some in in_slices(list(self._context.fleet.in_cloud(cloud).values()), SLICE):
             for record in some:
-                observation = self._observer.observation(record.name)
-                before = observation.joined, observation.unready_since
-                nodes.see(record, observation)
-                if (observation.joined, observation.unready_since) != before:
+                before = self._observer.observation(record.name).node
+                observation = self._observer.see(record)
+                node = observation.node
+                if (node.joined, node.unready_since) != (before.joined, before.unready_since):
                     changed.append(record.name)
                 count = counts.setdefault(record.group, NodeCount())
-                count.joined += observation.joined is True
-                count.unready += observation.unready_since is not None
+                count.joined += node.joined is True
+                count.unready += node.unready_since is not None
                 self.template_learner.look_at(record, observation)
         if nodes.is_known:
             nodes.count(cloud, counts)

@@ -45,8 +45,9 @@ class Repairer:
             if self._context.fleet.groups[spec.id].target - left[spec.id] < spec.min_size:
                 left[spec.id] -= 1
                 if self._context.observes_only(record.cloud):
-                    observation = self._observer.observation(record.name)
-                    events += observed(observation, record, "replace it: its group falls below its minimum", now).events
+                    events += observed(
+                        self._observer, record, "replace it: its group falls below its minimum", now
+                    ).events
                     continue
                 error = self._refusal() or self._ask(spec, is_in_place=True)
                 new = self._replacement(spec, record, now, error)
@@ -122,14 +123,13 @@ class Repairer:
         current = self._context.fleet.machines.get(dead.name)
         if current is None or current.version != dead.version:
             return Change()
-        observation = self._observer.observation(dead.name)
-        self._context.nodes.see(current, observation)
+        observation = self._observer.see(current)
         at = due_at(observation, self._settings(), now) if self._context.nodes.is_clear else None
         if at is None or now < at:
             return Change()  # it recovered while this waited for its turn
         why = _why(observation, now)
         if self._context.observes_only(current.cloud):
-            return observed(observation, current, f"replace it: {why}", now)
+            return observed(self._observer, current, f"replace it: {why}", now)
         refusal = self._context.deletions.refusal(current.cloud, current.machine_id, now, name=current.name)
         error = failure("guard", refusal) if refusal else self._refusal() or self._ask(spec)
         if error is not None:  # a broken machine is better than none
@@ -184,8 +184,8 @@ def _held_back(group: str, breaker: Breaker) -> str:
 
 
 def _why(observation: Observation, now: float) -> str:
-    if observation.dead_since is not None and observation.machine is not None:
-        return f"its cloud reports it {observation.machine.state.value}"
-    if observation.unready_since is not None:
-        return f"its node has not been ready for {(now - observation.unready_since) / 60:.0f} minutes"
+    if observation.listed.dead_since is not None and observation.listed.machine is not None:
+        return f"its cloud reports it {observation.listed.machine.state.value}"
+    if observation.node.unready_since is not None:
+        return f"its node has not been ready for {(now - observation.node.unready_since) / 60:.0f} minutes"
     return "it is broken"

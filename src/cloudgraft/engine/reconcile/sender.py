@@ -6,10 +6,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from cloudgraft.engine.context import EngineContext
 from cloudgraft.engine.guards import HOUR, REMOVAL
-from cloudgraft.engine.machines import outcomes
 from cloudgraft.engine.machines.decide import DOUBLE, Create, Delete, Situation, decide, surplus
 from cloudgraft.engine.machines.observation import Observation
-from cloudgraft.engine.machines.outcomes import Created, CreateFailed, Deleted, DeleteFailed, NotAsked, Outcome, after
+from cloudgraft.engine.machines.outcomes import Created, CreateFailed, DeleteFailed, Outcome, after, after_call
 from cloudgraft.engine.machines.states import amend, is_given_up, move
 from cloudgraft.engine.new_records import about
 from cloudgraft.engine.reconcile.calls import Caller
@@ -72,7 +71,7 @@ class Sender:
         if not taken:
             return
         for name, outcome in taken:
-            self._note(name, self._observer.observation(name), outcome)
+            self._note(name, outcome)
         await self._context.writer.write(lambda: self._settled(taken))
 
     # -- creating ----------------------------------------------------------------------------------------------------
@@ -82,8 +81,7 @@ class Sender:
         change = await self._context.writer.write(lambda: self._ordered(names))
         for record in change.machines:
             if record.state is State.CREATING:
-                observation = self._observer.observation(record.name)
-                observation.is_calling, observation.absences = True, 0
+                self._observer.call_begins(record.name, is_create=True)
                 self._caller.create(record, self._user_data_for(record))
 
     def _user_data_for(self, record: MachineRecord) -> Callable[[], Awaitable[str]] | None:
@@ -146,24 +144,23 @@ class Sender:
             await self._context.writer.write(lambda: self._deletion(name, begun, counted))
         except BaseException:  # no call was made, and the next list leads to another decision
             if begun:
-                self._observer.observation(name).is_calling = False
+                self._observer.call_ends(name)
             for machine_id in counted:
                 self._context.deletions.uncount(self._caller.settings.name, machine_id, name=name)
             raise
         for decision in begun:
             if decision.kind == DOUBLE and self._is_overtaken(name, decision.machine):
-                self._observer.observation(name).is_calling = False
+                self._observer.call_ends(name)
                 self._on_due(name)
             else:
                 self._caller.delete(name, decision.machine)
 
     def _is_overtaken(self, name: str, double: Machine) -> bool:
         """Whether a duplicate has joined the cluster while the journal was written, which may take long."""
-        record, observation = self._context.fleet.machines.get(name), self._observer.observation(name)
+        record = self._context.fleet.machines.get(name)
         if record is None:
             return True
-        self._context.nodes.see(record, observation)
-        found = surplus(record, observation, sees_nodes=self._context.nodes.is_clear)
+        found = surplus(record, self._observer.see(record), sees_nodes=self._context.nodes.is_clear)
         return found is None or found.machine_id != double.machine_id
 
     def _deletion(self, name: str, begun: list[Delete], counted: list[str]) -> Change:
@@ -172,8 +169,7 @@ class Sender:
         record = self._context.fleet.machines.get(name)
         if record is None or self._context.observes_only(record.cloud):
             return Change()
-        observation = self._observer.observation(name)
-        self._context.nodes.see(record, observation)
+        observation = self._observer.see(record)
         decision = decide(record, observation, self._situation(record, observation, now))
         if not isinstance(decision, Delete):
             return Change()
@@ -182,13 +178,12 @@ class Sender:
             why = decision.cause or (record.error.message if record.error else "it failed")
             refusal = self._context.deletions.refusal(record.cloud, decision.machine.machine_id, now, name=name)
             if refusal:
-                return self._held_back(record, observation, f"its deletion waits ({why}): {refusal}", now)
+                return self._held_back(record, f"its deletion waits ({why}): {refusal}", now)
             events += self._counted(record, decision.machine, why, now)
             counted += [decision.machine.machine_id for _ in events]
-        observation.is_calling = True
+        self._observer.call_begins(name)
         begun.append(decision)
-        if decision.kind and decision.machine.machine_id not in observation.told:
-            observation.told |= {decision.machine.machine_id}
+        if decision.kind and self._observer.is_news(name, decision.machine.machine_id):
             data = {"machine_id": decision.machine.machine_id}
             events.append(about(record, now, decision.cause, kind=decision.kind, **data))
         return Change(events=events)
@@ -200,9 +195,9 @@ class Sender:
         message = f"machine {machine.machine_id} is being deleted, and nobody ordered it: {why}"
         return [about(record, now, message, kind=REMOVAL, machine_id=machine.machine_id)]
 
-    def _held_back(self, record: MachineRecord, observation: Observation, why: str, now: float) -> Change:
+    def _held_back(self, record: MachineRecord, why: str, now: float) -> Change:
         """Withholds a deletion until the next list. Of many, only the first gets an event."""
-        observation.held = why
+        self._observer.held[record.name] = why
         was_told, self._told_of_guard = self._told_of_guard, now
         if was_told is not None and now - was_told < HOUR:
             return Change()
@@ -214,41 +209,16 @@ class Sender:
 
     # -- outcomes ----------------------------------------------------------------------------------------------------
 
-    def _note(self, name: str, observation: Observation, outcome: Outcome) -> None:
+    def _note(self, name: str, outcome: Outcome) -> None:
         """Updates the observation from an outcome."""
-        now, settings = self._context.clock.now(), self._caller.settings
-        observation.is_calling = False
-        record = self._context.fleet.machines.get(name)
-        match outcome:
-            case Created():
-                observation.since, observation.absences, observation.is_ours, observation.retry_at = now, 0, True, 0.0
-                observation.trouble, observation.unprepared = "", 0
-            case CreateFailed(error):
-                observation.absences, observation.trouble = 0, error.message
-                observation.retry_at = now + outcomes.delay(
-                    settings, record.attempts if record else 1, error.retry_after
-                )
-                if record is not None and error.error_class is ErrorClass.OUT_OF_RESOURCES:
-                    self._remember_sold_out(record.group, error, now)
-            case NotAsked(error):
-                observation.unprepared += 1
-                observation.trouble = f"its user data could not be made: {error.message}"
-                observation.retry_at = now + outcomes.delay(settings, observation.unprepared, error.retry_after)
-            case Deleted():
-                observation.deletes += 1
-                observation.deleted_at = now
-                observation.retry_at = now + outcomes.delay(settings, observation.deletes + 2)
-                observation.is_ours = (
-                    observation.is_ours and observation.machine is not None
-                )  # an unseen machine: a list shows what exists now
-            case DeleteFailed(machine_id, error):
-                observation.failures += 1
-                if error.retry is Retry.SETTLE_FIRST:
-                    observation.deleted_at = now
-                observation.retry_at = now + outcomes.delay(settings, observation.failures, error.retry_after)
-                observation.is_ours = observation.is_ours and observation.machine is not None
-                if isinstance(error, NotFoundError):
-                    observation.forget(machine_id)
+        now, settings, record = self._context.clock.now(), self._caller.settings, self._context.fleet.machines.get(name)
+        attempts = record.attempts if record is not None else 1
+        before = self._observer.observation(name)
+        self._observer.put(name, after_call(before, outcome, attempts=attempts, settings=settings, now=now))
+        if record is None or not isinstance(outcome, CreateFailed):
+            return
+        if outcome.error.error_class is ErrorClass.OUT_OF_RESOURCES:
+            self._remember_sold_out(record.group, outcome.error, now)
 
     def _believed(self, name: str, outcome: Outcome) -> Outcome:
         """Rejects a create that returned the machine of another record: that machine must not be deleted."""

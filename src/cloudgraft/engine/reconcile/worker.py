@@ -296,14 +296,13 @@ class Worker:
         if record is None:
             self.observer.forget(name)
             return
-        observation = self.observer.observation(name)
-        self._context.nodes.see(record, observation)
+        observation = self.observer.see(record)
         self._credential_revocation.consider(record, observation, now)
         situation = self._situation(record, observation, now)
         decision = decide(record, observation, situation)
-        observation.held = ""
+        self.observer.held.pop(name, None)
         if self._context.observes_only(self.name) and (what := withheld(record, decision)):
-            tell += observed(observation, record, what, now).events
+            tell += observed(self.observer, record, what, now).events
             return
         match decision:
             case Move():
@@ -315,24 +314,23 @@ class Worker:
             case Stay(wake_at):
                 self._set_alarm(name, wake_at)
                 is_told = record.state in _UNWANTED or record.is_adopted
-                if observation.unproven is not None and is_told and "unproven" not in observation.told:
-                    observation.told |= {"unproven"}
-                    tell.append(_unproven(record, observation.unproven, now))
-                observation.held = in_doubt(record, observation)
-                if observation.held and observation.held not in observation.told:
-                    observation.told |= {observation.held}
-                    tell.append(about(record, now, observation.held, kind=DOUBLE))
-                if situation.is_used and (why := left_alone(record, observation)) and why not in observation.told:
-                    observation.told |= {why}
+                unproven = observation.listed.unproven
+                if unproven is not None and is_told and self.observer.is_news(name, "unproven"):
+                    tell.append(_unproven(record, unproven, now))
+                if doubt := in_doubt(record, observation):
+                    self.observer.held[name] = doubt
+                    if self.observer.is_news(name, doubt):
+                        tell.append(about(record, now, doubt, kind=DOUBLE))
+                if situation.is_used and (why := left_alone(record, observation)) and self.observer.is_news(name, why):
                     tell.append(about(record, now, why, kind=RETURNED))
                 is_over = record.state is State.GONE and not is_released(record)
-                if is_over and observation.machine is None and not observation.is_calling:
+                if is_over and observation.listed.machine is None and not observation.calls.is_open:
                     self.observer.forget(name)
 
     def _situation(self, record: MachineRecord, observation: Observation, now: float) -> Situation:
         context = self._context
         refusal = None
-        back = observation.machine if record.state is State.GONE else None
+        back = observation.listed.machine if record.state is State.GONE else None
         if record.state is State.REQUESTED:
             refusal = (
                 self.refusal() or self._sender.sold_out(record) or _drained(context.fleet.groups.get(record.group))
@@ -392,9 +390,8 @@ class Worker:
         """Whether the node came at the moment in which its machine was given up for not joining."""
         if late.state is not State.FAILED or late.error is None or late.error.code != JOIN_DEADLINE:
             return False
-        observation = self.observer.observation(late.name)
-        self._context.nodes.see(late, observation)
-        return observation.joined is not False or bool(observation.rivals.any)
+        node = self.observer.see(late).node
+        return node.joined is not False or bool(node.rivals.any)
 
 
 def _unproven(record: MachineRecord, machine: Machine, now: float) -> Event:

@@ -15,7 +15,6 @@ from cloudgraft.engine.reporting.report import (
     cloud_report,
     group_report,
     machine_report,
-    observation_of,
 )
 from cloudgraft.engine.reporting.report_json import iso
 from cloudgraft.sdk.errors import NotFoundError
@@ -121,7 +120,7 @@ def _case(engine: Engine, report: GroupReport, failed: Sequence[MachineReport], 
 def _failed(engine: Engine, id_: str) -> list[MachineReport]:
     group, now = engine.fleet.groups.get(id_), engine.clock.now()
     records = list(group.machines.values()) if group is not None else []
-    return [machine_report(r, now, observation_of(engine, r)) for r in records if r.state is State.FAILED]
+    return [machine_report(engine, r, now) for r in records if r.state is State.FAILED]
 
 
 async def _asked(engine: Engine, id_: str) -> list[Event]:
@@ -165,7 +164,7 @@ async def _explain_machine(engine: Engine, subject: str, limit: int) -> Explanat
         why = f" ({trouble})" if trouble else ""
         raise NotFoundError(f"there is no group and no machine {subject!r}{why}; the groups are: {groups[:500]}")
     now = engine.clock.now()
-    machine = machine_report(record, now, observation_of(engine, record)) if record is not None else None
+    machine = machine_report(engine, record, now) if record is not None else None
     return Explanation(
         subject="machine",
         id=name,

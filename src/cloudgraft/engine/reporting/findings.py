@@ -99,23 +99,23 @@ def _in_trouble(worker: Worker, records: Sequence[MachineRecord], now: float) ->
 
 
 def _kind_of(worker: Worker, record: MachineRecord, observation: Observation, now: float) -> FindingKind | None:
-    if observation.machine is not None and not observation.is_ours:
+    if observation.listed.machine is not None and not observation.listed.is_ours:
         return FindingKind.UNPROVEN
-    if observation.machine is None and observation.unproven is not None:
+    if observation.listed.machine is None and observation.listed.unproven is not None:
         return FindingKind.UNPROVEN
     is_unwanted = record.state in (State.DELETING, State.FAILED)
     if is_unwanted and record.presence is not Presence.NONE:
         is_late = now - record.state_since >= _STUCK_AFTER
-        return FindingKind.STUCK if is_late or observation.failures >= _STUCK_FAILURES else None
+        return FindingKind.STUCK if is_late or observation.calls.failures >= _STUCK_FAILURES else None
     listing = worker.observer.listing
     seen_by = record.state_since + worker.driver.traits.list_delay.total_seconds()
     if record.presence is not Presence.PRESENT or listing is None or not listing.tells_of(record):
         return None
-    return FindingKind.MISSING if listing.began >= seen_by and observation.machine is None else None
+    return FindingKind.MISSING if listing.began >= seen_by and observation.listed.machine is None else None
 
 
 def _recorded(kind: FindingKind, record: MachineRecord, observation: Observation, worker: Worker) -> Finding:
-    seen = observation.machine or observation.unproven
+    seen = observation.listed.machine or observation.listed.unproven
     machine_id = seen.machine_id if seen else record.machine_id
     match kind:
         case FindingKind.UNPROVEN:
@@ -124,7 +124,7 @@ def _recorded(kind: FindingKind, record: MachineRecord, observation: Observation
                 detail = "it does not prove to be the machine that was adopted, so it is not deleted"
             hint = f"adopt {machine_id} says that it is ours all the same; release {record.name} leaves it alone"
         case FindingKind.STUCK:
-            asked, failed = observation.deletes + observation.failures, observation.failures
+            asked, failed = observation.calls.deletes + observation.calls.failures, observation.calls.failures
             detail = f"its cloud was asked {asked} times to delete it, {failed} failed"
             hint = f"look at it in its cloud; release {record.name} leaves it alone"
         case _:

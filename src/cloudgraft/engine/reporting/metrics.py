@@ -159,7 +159,7 @@ class EngineMetrics(Collector):
         for group, breaker in list(worker.repairer.breakers.items()):
             yield "cloudgraft_machines_held_back", (cloud, group, "broken"), _held_back(breaker)
         yield "cloudgraft_cloud_observe_only", (cloud,), self._engine.observes_only(cloud)
-        yield "cloudgraft_cloud_held", (cloud,), worker.observer.held()
+        yield "cloudgraft_cloud_held", (cloud,), len(worker.observer.held)
         orphans = Counter(orphan.kind for orphan in list(worker.observer.orphans))
         for kind in OrphanKind:
             yield "cloudgraft_orphans", (cloud, kind.value), orphans[kind]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -213,11 +213,11 @@ async def _whole_group(engine: Engine, id_: str, left_out: str, *, with_machines
     group = engine.fleet.groups.get(id_)
     records = list(group.machines.values()) if group is not None else []
     if not with_machines:
-        troubled = (r for r in records if r.state is State.FAILED or _is_troubled(r, observation_of(engine, r)))
+        troubled = (r for r in records if r.state is State.FAILED or _trouble(engine, r))
         records = list(itertools.islice(troubled, _MOST_TROUBLED))
     machines: list[MachineReport] = []
     async for some in in_slices(records, SLICE):
-        machines += [machine_report(record, now, observation_of(engine, record)) for record in some]
+        machines += [machine_report(engine, record, now) for record in some]
     return group_report(engine, id_, left_out, machines=machines, is_complete=with_machines)
 
 
@@ -232,6 +232,7 @@ def group_report(
     spec, worker = group.spec, engine.workers.get(group.spec.cloud)
     nodes = engine.nodes.of_group(spec.cloud, id_) if engine.nodes.is_known else None
     drift = worker.node_scan.template_learner.drift.get(id_, ()) if worker is not None else ()
+    held = worker.observer.held if worker is not None else {}
     return GroupReport(
         id=id_,
         cloud=spec.cloud,
@@ -247,7 +248,7 @@ def group_report(
         nodes_joined=nodes.joined if nodes is not None else None,
         nodes_unready=nodes.unready if nodes is not None else None,
         drift=[DriftReport(what=one.what, todo=one.todo) for one in drift],
-        held=sum(bool(observation and observation.held) for observation in _observations(engine, group)),
+        held=sum(name in held for name in list(group.machines)),
         hourly=str(spec.price.amount) if spec.price else "",
         currency=spec.price.currency if spec.price else "",
         machines=machines,
@@ -260,19 +261,9 @@ def _states(group: Group) -> dict[str, int]:
     return {state.value: counted[state] for state in State if counted[state]}
 
 
-def _observations(engine: Engine, group: Group) -> Iterator[Observation | None]:
-    return (observation_of(engine, record) for record in list(group.machines.values()))
-
-
-def observation_of(engine: Engine, record: MachineRecord) -> Observation | None:
-    """A machine's observation; None if there is none."""
-    worker = engine.workers.get(record.cloud)
-    return worker.observer.peek(record.name) if worker is not None else None
-
-
-def machine_report(record: MachineRecord, now: float, observation: Observation | None) -> MachineReport:
+def machine_report(engine: Engine, record: MachineRecord, now: float) -> MachineReport:
     """One machine."""
-    error = record.error
+    error, observation = record.error, _observation(engine, record)
     return MachineReport(
         name=record.name,
         machine_id=record.machine_id,
@@ -283,32 +274,39 @@ def machine_report(record: MachineRecord, now: float, observation: Observation |
         error=ErrorReport(code=error.code, message=error.message, error_class=error.error_class) if error else None,
         is_adopted=record.is_adopted,
         replaces=record.replaces,
-        joined=observation.joined if observation is not None else None,
+        joined=observation.node.joined if observation is not None else None,
         node=_node(observation, now) if observation is not None else None,
-        trouble=_trouble(record, observation) or (observation.held if observation is not None else ""),
+        trouble=_trouble(engine, record),
     )
 
 
-def _is_troubled(record: MachineRecord, observation: Observation | None) -> bool:
-    return bool(_trouble(record, observation) or (observation is not None and observation.held))
+def _observation(engine: Engine, record: MachineRecord) -> Observation | None:
+    worker = engine.workers.get(record.cloud)
+    return worker.observer.peek(record.name) if worker is not None else None
 
 
-def _trouble(record: MachineRecord, observation: Observation | None) -> str:
-    if observation is None or not observation.trouble:
+def _trouble(engine: Engine, record: MachineRecord) -> str:
+    worker = engine.workers.get(record.cloud)
+    held = worker.observer.held.get(record.name, "") if worker is not None else ""
+    return _call_trouble(record, _observation(engine, record)) or held
+
+
+def _call_trouble(record: MachineRecord, observation: Observation | None) -> str:
+    if observation is None or not observation.calls.trouble:
         return ""
     if record.state is State.BOOTING:  # the call failed, but its cloud has accepted it since: the error is outdated
-        return observation.machine.reason if observation.machine is not None else ""
-    return observation.trouble if record.state in (State.REQUESTED, State.CREATING) else ""
+        return observation.listed.machine.reason if observation.listed.machine is not None else ""
+    return observation.calls.trouble if record.state in (State.REQUESTED, State.CREATING) else ""
 
 
 def _node(observation: Observation, now: float) -> NodeReport | None:
-    node = observation.last_node
+    node = observation.node.last
     if node is None:
         return None
-    unready = _age(observation.unready_since, now) if observation.unready_since is not None else None
-    if observation.joined is None:
+    unready = _age(observation.node.unready_since, now) if observation.node.unready_since is not None else None
+    if observation.node.joined is None:
         state = "unknown"
-    elif not observation.joined:
+    elif not observation.node.joined:
         state = "left"
     else:
         state = "ready" if unready is None else "unready"
