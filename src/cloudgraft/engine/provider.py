@@ -9,10 +9,10 @@ from cloudgraft.engine import change_publisher as subjects
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.fleet import Group
 from cloudgraft.engine.groups.prices import node_price, pod_price
+from cloudgraft.engine.guards import HOUR
 from cloudgraft.engine.machines.decide import failure
 from cloudgraft.engine.machines.states import amend, is_given_up, is_lost, move
 from cloudgraft.engine.new_records import about, happened, wanted
-from cloudgraft.engine.reconcile.observe_only import ObserveOnlyError, Orders
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError, UnsupportedError
 from cloudgraft.sdk.pod_requests import pod_requests
 from cloudgraft.sdk.provider import Provider, Question, ReadyReplies
@@ -21,16 +21,39 @@ from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRe
 from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, Presence, State
 
 
+class ObserveOnlyError(PreconditionError):
+    """The autoscaler ordered a change in a cloud that may only be observed."""
+
+    def __init__(self, cloud: str, group: str, what: str) -> None:
+        super().__init__(
+            f"observeOnly of cloud {cloud} is set, so nothing was done; otherwise cloudgraft would {what} in group "
+            f"{group}. Remove observeOnly from the configuration to allow it"
+        )
+        self.cloud = cloud
+        self.group = group
+
+
 class EngineProvider(Provider):
     """Node groups made of machines. Nothing here waits for a cloud (law 1)."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._orders = Orders(engine.writer)
+        self._refused: dict[str, float] = {}  # orders that observeOnly refused: time of the latest event by message
 
     async def order(self, plan: Callable[[], Change]) -> None:
-        """Makes a change that the autoscaler orders, in one commit; ``plan`` runs when its turn comes."""
-        await self._orders.write(plan, self.engine.clock.now())
+        """Makes a change that the autoscaler orders, in one commit; ``plan`` runs when its turn comes.
+
+        An order that observeOnly refuses becomes an event, at most once an hour.
+        """
+        now, writer = self.engine.clock.now(), self.engine.writer
+        try:
+            await writer.write(plan)
+        except ObserveOnlyError as error:
+            event = happened("observed", now, error.message, cloud=error.cloud, group=error.group)
+            self._refused = {message: at for message, at in self._refused.items() if at > now - HOUR}
+            if self._refused.setdefault(error.message, now) == now:
+                await writer.write(lambda: Change(events=(event,)))
+            raise
 
     async def start(self) -> None:
         """Opens the journal and begins to lead, unless another process does."""

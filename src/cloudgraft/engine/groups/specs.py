@@ -57,9 +57,9 @@ class CloudSettings:
     backoff_initial: timedelta = timedelta(seconds=1)
     backoff_max: timedelta = timedelta(minutes=1)
     guards: GuardLimits = GuardLimits()
-    observe_only: bool = (
-        False  # nothing is created, deleted or marked there: see cloudgraft.engine.reconcile.observe_only
-    )
+    # The engine lists, matches and decides, and changes nothing there: it does not create, delete, mark or give up
+    # machines, and does not write to their nodes. Each decision that it withholds becomes an event.
+    observe_only: bool = False
 
 
 def create_limit(settings: CloudSettings, traits: DriverTraits) -> float:

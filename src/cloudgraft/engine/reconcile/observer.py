@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Final
 
 from cloudgraft.engine.clock import wall_time
 from cloudgraft.engine.context import EngineContext
@@ -16,8 +15,6 @@ from cloudgraft.engine.machines.observation import Indexing, Listing, Looker, Ob
 from cloudgraft.engine.machines.outcomes import hinted
 from cloudgraft.engine.machines.states import is_released, was_released
 from cloudgraft.engine.new_records import about, found, happened
-from cloudgraft.engine.nodes.template_learner import TemplateLearner
-from cloudgraft.engine.nodes.tracking import NodeCount
 from cloudgraft.engine.ownership.orphans import (
     Orphan,
     OrphanKind,
@@ -155,6 +152,14 @@ class Observer:
         is_new = what not in told
         told.add(what)
         return is_new
+
+    def withhold(self, record: MachineRecord, what: str, now: float) -> Change:
+        """The event about an action that `observeOnly` forbids, once for each machine and action."""
+        self.held[record.name] = f"observeOnly: it would {what}"
+        if not self.is_news(record.name, f"observed: {what}"):
+            return Change()
+        message = f"observeOnly of cloud {record.cloud} is set, so nothing was done; otherwise cloudgraft would {what}"
+        return Change(events=(about(record, now, message, kind="observed"),))
 
     def peek(self, name: str) -> Observation | None:
         """The observation of one machine for reports; None if there is none."""
@@ -428,69 +433,3 @@ def _told(orphan: Orphan, now: float) -> Event:
         group=orphan.group or "",
         machine_id=orphan.machine.machine_id,
     )
-
-
-# -- Scans the nodes of all machines of a cloud, in slices -------------------------------------------------------------
-
-
-_EVERY: Final = 1.0  # seconds between two scans caused by changed nodes, at least
-
-
-class NodeScan:
-    """Updates the observations of one cloud's machines from the cluster, counts nodes, and runs template learning."""
-
-    def __init__(self, observer: Observer, context: EngineContext) -> None:
-        self.template_learner = TemplateLearner(context)
-        self._observer = observer
-        self._context = context
-        self._has_news = False
-        self._called_at = 0.0
-        self._lock = asyncio.Lock()
-
-    def note(self) -> None:
-        """Notes that nodes have come, gone or changed."""
-        self._has_news = True
-
-    def wake_at(self) -> float | None:
-        """When to scan because of noted changes."""
-        is_due = self._has_news and self._context.nodes.cluster is not None
-        return self._called_at + _EVERY if is_due else None
-
-    async def call(self, *, only_news: bool = False) -> list[str]:
-        """Scans all machines; returns the names of those whose nodes came, went, or changed their readiness.
-
-        ``only_news``: only if changes were noted and the latest scan was not too recent.
-        """
-        at = self.wake_at()
-        if self._context.nodes.cluster is None or (only_news and (at is None or at > self._context.clock.now())):
-            return []
-        async with self._lock:
-            self._has_news, self._called_at = False, self._context.clock.now()
-            return await self._see_all()
-
-    async def _see_all(self) -> list[str]:
-        nodes, cloud = self._context.nodes, self._observer.name
-        nodes.watch(self._called_at)
-        counts: dict[str, NodeCount] = {}
-        changed: list[str] = []
-        self.template_learner.begin()
-        async for some in in_slices(list(self._context.fleet.in_cloud(cloud).values()), SLICE):
-            for record in some:
-                before = self._observer.observation(record.name).node
-                observation = self._observer.see(record)
-                node = observation.node
-                if (node.joined, node.unready_since) != (before.joined, before.unready_since):
-                    changed.append(record.name)
-                count = counts.setdefault(record.group, NodeCount())
-                count.joined += node.joined is True
-                count.unready += node.unready_since is not None
-                self.template_learner.look_at(record, observation)
-        if nodes.is_known:
-            nodes.count(cloud, counts)
-        return changed
-
-    async def study(self) -> None:
-        """Runs template learning on the scanned nodes."""
-        if self._context.nodes.is_known:
-            async with self._lock:
-                await self.template_learner.study()

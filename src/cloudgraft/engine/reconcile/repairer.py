@@ -15,7 +15,6 @@ from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.machines.repair import due_at, plan_repair
 from cloudgraft.engine.machines.states import REPAIRED, give_up
 from cloudgraft.engine.new_records import about, happened, wanted
-from cloudgraft.engine.reconcile.observe_only import observed
 from cloudgraft.engine.reconcile.observer import Observer
 from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, State
 
@@ -45,9 +44,8 @@ class Repairer:
             if self._context.fleet.groups[spec.id].target - left[spec.id] < spec.min_size:
                 left[spec.id] -= 1
                 if self._context.observes_only(record.cloud):
-                    events += observed(
-                        self._observer, record, "replace it: its group falls below its minimum", now
-                    ).events
+                    why = "replace it: its group falls below its minimum"
+                    events += self._observer.withhold(record, why, now).events
                     continue
                 error = self._refusal() or self._ask(spec, is_in_place=True)
                 new = self._replacement(spec, record, now, error)
@@ -129,7 +127,7 @@ class Repairer:
             return Change()  # it recovered while this waited for its turn
         why = _why(observation, now)
         if self._context.observes_only(current.cloud):
-            return observed(self._observer, current, f"replace it: {why}", now)
+            return self._observer.withhold(current, f"replace it: {why}", now)
         refusal = self._context.deletions.refusal(current.cloud, current.machine_id, now, name=current.name)
         error = failure("guard", refusal) if refusal else self._refusal() or self._ask(spec)
         if error is not None:  # a broken machine is better than none

@@ -23,6 +23,7 @@ from cloudgraft.engine.machines.decide import (
     JOIN_DEADLINE,
     RETURNED,
     Create,
+    Decision,
     Delete,
     Move,
     Situation,
@@ -35,11 +36,10 @@ from cloudgraft.engine.machines.decide import (
 from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.machines.states import is_released
 from cloudgraft.engine.new_records import about
-from cloudgraft.engine.nodes.claims import NodeClaims
 from cloudgraft.engine.nodes.credential_revocation import CredentialRevocation
 from cloudgraft.engine.reconcile.calls import Caller
-from cloudgraft.engine.reconcile.observe_only import observed, withheld
-from cloudgraft.engine.reconcile.observer import SLICE, NodeScan, Observer
+from cloudgraft.engine.reconcile.machine_nodes import NodeClaims, NodeScan
+from cloudgraft.engine.reconcile.observer import SLICE, Observer
 from cloudgraft.engine.reconcile.orphan_cleanup import OrphanCleanup
 from cloudgraft.engine.reconcile.repairer import Repairer
 from cloudgraft.engine.reconcile.sender import Sender
@@ -47,7 +47,7 @@ from cloudgraft.sdk.driver import Driver, Machine
 from cloudgraft.sdk.errors import CloudgraftError, ErrorClass
 from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.store.journal import JournalBrokenError, JournalUnavailableError
-from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, State
+from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, Presence, State
 
 # -- Reads a cloud's machine types and prices, as often as its driver says that they change ----------------------------
 
@@ -301,8 +301,8 @@ class Worker:
         situation = self._situation(record, observation, now)
         decision = decide(record, observation, situation)
         self.observer.held.pop(name, None)
-        if self._context.observes_only(self.name) and (what := withheld(record, decision)):
-            tell += observed(self.observer, record, what, now).events
+        if self._context.observes_only(self.name) and (what := _withheld(record, decision)):
+            tell += self.observer.withhold(record, what, now).events
             return
         match decision:
             case Move():
@@ -414,3 +414,22 @@ def _drained(group: Group | None) -> ErrorRecord | None:
     if group is None or group.is_configured:
         return None
     return failure("draining", "its group is no longer configured")
+
+
+def _withheld(record: MachineRecord, decision: Decision) -> str:
+    """Describes what `observeOnly` forbids of a decision; empty for a decision that only records observations."""
+    match decision:
+        case Create():
+            return "create it"
+        case Delete(machine, cause):
+            why = cause or (record.error.message if record.error else "its deletion was ordered")
+            return f"delete machine {machine.machine_id}: {why}"
+        case Move(new) if _gives_up(record, new):
+            return f"give it up and delete it: {new.error.message if new.error else decision.cause}"
+        case _:
+            return ""
+
+
+def _gives_up(old: MachineRecord, new: MachineRecord) -> bool:
+    """Whether the new record leads to the deletion of the machine."""
+    return new.presence is Presence.PRESENT and new.state in (State.FAILED, State.DELETING) and old.state != new.state

@@ -1,7 +1,8 @@
-"""Publishes each machine's node claim and lifecycle stage to the node manager."""
+"""Keeps the nodes of one cloud's machines: scans them, and publishes each machine's claim to its node."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Final
 
@@ -10,14 +11,15 @@ from cloudgraft.engine.context import EngineContext
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.machines.states import has_failed, is_lost, was_found, was_released
-from cloudgraft.engine.nodes.tracking import Cluster
+from cloudgraft.engine.nodes.template_learner import TemplateLearner
+from cloudgraft.engine.nodes.tracking import Cluster, NodeCount
 from cloudgraft.engine.reconcile.observer import SLICE, Observer
 from cloudgraft.joining.claims import Claim, Stage
 from cloudgraft.sdk.driver import Machine, ProviderIdBy
 from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.store.records import MachineRecord, State
 
-_EVERY: Final = 1.0  # seconds between two publications of all claims, at least: there may be thousands
+_EVERY: Final = 1.0  # seconds between two publications of all claims, and between two scans, at least
 _GOING: Final = frozenset({State.FAILED, State.DELETING})
 
 
@@ -192,3 +194,63 @@ class NodeClaims:
         if record.name not in self._claims or nodes.cluster is None:
             return False  # the machine was gone before this process started
         return not nodes.is_known or nodes.cluster.joined(record.name) is not None
+
+
+class NodeScan:
+    """Updates the observations of one cloud's machines from the cluster, counts nodes, and runs template learning."""
+
+    def __init__(self, observer: Observer, context: EngineContext) -> None:
+        self.template_learner = TemplateLearner(context)
+        self._observer = observer
+        self._context = context
+        self._has_news = False
+        self._called_at = 0.0
+        self._lock = asyncio.Lock()
+
+    def note(self) -> None:
+        """Notes that nodes have come, gone or changed."""
+        self._has_news = True
+
+    def wake_at(self) -> float | None:
+        """When to scan because of noted changes."""
+        is_due = self._has_news and self._context.nodes.cluster is not None
+        return self._called_at + _EVERY if is_due else None
+
+    async def call(self, *, only_news: bool = False) -> list[str]:
+        """Scans all machines; returns the names of those whose nodes came, went, or changed their readiness.
+
+        ``only_news``: only if changes were noted and the latest scan was not too recent.
+        """
+        at = self.wake_at()
+        if self._context.nodes.cluster is None or (only_news and (at is None or at > self._context.clock.now())):
+            return []
+        async with self._lock:
+            self._has_news, self._called_at = False, self._context.clock.now()
+            return await self._see_all()
+
+    async def _see_all(self) -> list[str]:
+        nodes, cloud = self._context.nodes, self._observer.name
+        nodes.watch(self._called_at)
+        counts: dict[str, NodeCount] = {}
+        changed: list[str] = []
+        self.template_learner.begin()
+        async for some in in_slices(list(self._context.fleet.in_cloud(cloud).values()), SLICE):
+            for record in some:
+                before = self._observer.observation(record.name).node
+                observation = self._observer.see(record)
+                node = observation.node
+                if (node.joined, node.unready_since) != (before.joined, before.unready_since):
+                    changed.append(record.name)
+                count = counts.setdefault(record.group, NodeCount())
+                count.joined += node.joined is True
+                count.unready += node.unready_since is not None
+                self.template_learner.look_at(record, observation)
+        if nodes.is_known:
+            nodes.count(cloud, counts)
+        return changed
+
+    async def study(self) -> None:
+        """Runs template learning on the scanned nodes."""
+        if self._context.nodes.is_known:
+            async with self._lock:
+                await self.template_learner.study()

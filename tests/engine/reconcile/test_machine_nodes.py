@@ -11,8 +11,8 @@ import pytest
 
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.groups.desired import Joining
-from cloudgraft.engine.nodes.claims import claim_of
 from cloudgraft.engine.operations.release import release
+from cloudgraft.engine.reconcile.machine_nodes import claim_of
 from cloudgraft.engine.reporting.report import make_report
 from cloudgraft.joining.claims import Stage
 from cloudgraft.joining.match import Problem, ProblemKind, Way, matched
