@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cloudgraft.engine.groups.specs import EngineSettings, GuardLimits
@@ -13,6 +12,7 @@ from cloudgraft.sdk.driver import Idempotency, Machine, MachineSpec, Ownership
 from cloudgraft.sdk.types import InstanceState, NodeGroup, NodeRef
 from cloudgraft.store.records import Change, Contents, MachineRecord, Presence, State
 from tests.simulation.cloud import SimCloud, SimMachine
+from tests.simulation.deletion_reasons import PACE, DeletionReasons, Fall
 from tests.simulation.kubernetes import SimNode
 from tests.simulation.loop import Host
 from tests.simulation.restraint import Restraint
@@ -56,7 +56,6 @@ _CALM: Final = 900.0  # seconds of calm in which a leak or a double must end
 _STUCK: Final = 4500.0  # create deadline, time as a failed machine, deletion, and some
 _MASS: Final = 3
 _HOURLY: Final = 0.10  # the price of every group
-_PACE: Final = 0.9  # the engine's clock runs a tenth too fast while it catches up
 _TAKING_IN: Final = 900.0  # seconds after a lost journal in which a list that lies makes orphans
 
 
@@ -66,15 +65,6 @@ class Violation(Exception):  # noqa: N818 - it is no error of the program that f
     def __init__(self, invariant: str, detail: str) -> None:
         super().__init__(f"{invariant}: {detail}")
         self.invariant = invariant
-
-
-@dataclass(slots=True)
-class _Fall:
-    """When and why a machine's record came to be unwanted."""
-
-    at: float
-    code: str
-    record: MachineRecord
 
 
 class Judge:
@@ -88,9 +78,8 @@ class Judge:
         self._world = world
         self._settings = settings
         self._ignored = ignored
+        self._reasons = DeletionReasons(world, settings, self._on_wrong_double)
         self._records: dict[str, MachineRecord] = {}  # as committed
-        self._falls: dict[str, _Fall] = {}
-        self._ordered: dict[str, float] = {}
         self._events: dict[str, list[str]] = defaultdict(list)  # messages by machine
         self._creates: dict[str, deque[float]] = defaultdict(deque)
         self._calls: dict[str, float] = {}  # name -> when the latest create call began
@@ -105,7 +94,6 @@ class Judge:
         self._is_destroyed = False  # the medium, since the journal was last read
         self._new_names: dict[str, list[float]] = defaultdict(list)
         self._asked_at: dict[str, float] = {}
-        self._born: dict[str, float] = {}  # when a record was first written
 
     def fail(self, invariant: str, detail: str) -> None:
         if invariant not in self._ignored:
@@ -168,7 +156,7 @@ class Judge:
         limit = self.guards.max_creates_per_hour
         if limit is None or now < self.doubtful_until:
             return
-        hour = 3600 * _PACE
+        hour = 3600 * PACE
         count = sum(at > max(now - hour, self.guards_since) for times in self._creates.values() for at in times)
         if count > limit:
             self.fail("too-many-creates", f"{count} creates in an hour; the guard says {limit}")
@@ -215,19 +203,22 @@ class Judge:
         is_unmarked = machine.marks_lost_at is not None and machine.marks_lost_at < listed
         if is_tagged and is_unmarked and not machine.is_adopted:
             self.fail("unproven-deleted", f"{machine.machine_id} ({machine.name}) shows no marks of ours")
-        reason = self._reason(cloud, machine)
+        reason = self._reasons.of(cloud, machine)
         if not reason:
             self.fail("deleted-without-reason", self._describe(machine))
         else:
             self._world.trace("judge", f"{machine.name} is deleted: {reason}")
         self._world.loop.later(30, self._check_event, host, machine.intent)
 
+    def _on_wrong_double(self, machine: SimMachine, kept: SimMachine) -> None:
+        self.fail("wrong-double-deleted", f"{self._describe(machine)}, and {kept.machine_id} is kept")
+
     def _check_event(self, host: Host, intent: str) -> None:
         if not self._events.get(intent) and not host.is_dead and self._world.is_calm(""):
             self.fail("deletion-without-event", f"no event says why {intent} was deleted")
 
     def _describe(self, machine: SimMachine) -> str:
-        record, fall = self._records.get(machine.intent), self._falls.get(machine.intent)
+        record, fall = self._records.get(machine.intent), self._reasons.falls.get(machine.intent)
         nodes = [("ready" if n.is_ready else "unready") for n in self._world.kubernetes.nodes_of(machine)]
         state = f"{record.state.value}/{record.presence.value}" if record else "no record"
         why = f"{fall.code or fall.record.state.value} at {fall.at:.0f}" if fall else "nothing"
@@ -235,94 +226,6 @@ class Judge:
         return (
             f"{machine.name} ({machine.machine_id}) is {machine.state.value}, made at {machine.created_at:.0f}, nodes "
             f"{nodes}; record: {state}, because of {why}; last event: {told}"
-        )
-
-    # -- reasons -------------------------------------------------------------------------------------------------------
-
-    def _reason(self, cloud: SimCloud, machine: SimMachine) -> str:
-        """Why it may be deleted, as far as that is true; empty when it may not."""
-        if machine.intent in self._ordered:
-            return "the autoscaler ordered it"
-        if self._is_surplus(cloud, machine):
-            return "it is a double"
-        if machine.dead_since is not None:
-            return self._true_death(machine)
-        if self._is_called_failed(machine):
-            return "its cloud called it failed, and no node spoke against that"
-        if any(n.unready_since is not None for n in self._world.kubernetes.nodes_of(machine)):
-            lasted = max(
-                self._now() - (n.unready_since or self._now()) for n in self._world.kubernetes.nodes_of(machine)
-            )
-            if lasted >= self._settings.repair.not_ready_after.total_seconds() - 120:
-                return "its node was not ready for long"
-        fall = self._falls.get(machine.intent)
-        return self._true_fall(cloud, machine, fall) if fall is not None else ""
-
-    def _true_death(self, machine: SimMachine) -> str:
-        fall = self._falls.get(machine.intent)
-        if fall is not None and is_lost(fall.record):
-            return "it came back dead"
-        until = fall.at if fall is not None else self._now()
-        return "it is dead" if until - (machine.dead_since or 0.0) >= self._patience(machine) else ""
-
-    def _is_called_failed(self, machine: SimMachine) -> bool:
-        """By lists that lie. Its node, which is ready in truth, must speak against that."""
-        since = machine.called_failed_since
-        return since is not None and not self._is_ready(machine) and self._now() - since >= self._patience(machine)
-
-    def _patience(self, machine: SimMachine) -> float:
-        """For how long it must be dead. Before a list ever showed it running, it has failed to boot: not at all."""
-        return self._settings.repair.after.total_seconds() - 120 if machine.was_shown_running else 0.0
-
-    def _is_surplus(self, cloud: SimCloud, machine: SimMachine) -> bool:
-        """Whether there is another machine for its intent, and this one is not the one that must be kept."""
-        others = [
-            m
-            for m in cloud.machines.values()
-            if m is not machine and m.intent == machine.intent and m.owner in ("ours", "clone") and not m.deleting
-        ]
-        nodes = self._world.kubernetes.nodes_of
-        if not others or not self._is_ready(machine) or any(map(nodes, others)):
-            return bool(others)
-        if machine.intent not in self._falls:  # of an intent that was given up, all machines go, if that was right
-            self.fail("wrong-double-deleted", f"{self._describe(machine)}, and {others[0].machine_id} is kept")
-        return False
-
-    def _true_fall(self, cloud: SimCloud, machine: SimMachine, fall: _Fall) -> str:
-        settings, record = self._settings, fall.record
-        if machine.created_at >= fall.at - 1:
-            return "it came after it was given up"
-        if record.state is State.DELETING and fall.code == "":
-            return ""
-        if fall.code == "join_deadline":
-            ran = machine.ran_since if machine.ran_since is not None else fall.at
-            waited = self._world.kubernetes.seen_for(ran, fall.at)
-            is_late = machine.joined_at is None or machine.joined_at > fall.at - 60
-            return (
-                "it did not join" if is_late and waited >= _PACE * settings.join_deadline.total_seconds() - 30 else ""
-            )
-        if fall.code == "deadline":
-            return self._true_deadline(machine, fall)
-        if fall.code == "vanished" and machine.missed >= 2:
-            return "two lists said that it was gone"
-        return ""
-
-    def _true_deadline(self, machine: SimMachine, fall: _Fall) -> str:
-        if machine.missed >= 2 and not self._was_visible(machine, fall.at):
-            return "lists said for long that it was not made"
-        is_slow = machine.ran_since is None or machine.ran_since > fall.at - 1
-        waited = fall.at - self._born.get(machine.intent, machine.created_at)
-        is_due = waited > _PACE * self._settings.create_deadline.total_seconds() - 60
-        return "it did not run in time" if is_slow and is_due else ""
-
-    def _was_visible(self, machine: SimMachine, at: float) -> bool:
-        """Whether a node under the machine's own name had told for a while that it was there."""
-        is_seen = self._world.kubernetes.seen_for(at - 60, at) >= 60
-        return (
-            machine.intent in machine.node_names
-            and is_seen
-            and machine.joined_at is not None
-            and machine.joined_at < at - 60
         )
 
     # -- the journal ---------------------------------------------------------------------------------------------------
@@ -337,7 +240,7 @@ class Judge:
             before = self._records.get(record.name)
             self._records[record.name] = record
             if record.version == 1:
-                self._born[record.name] = now
+                self._reasons.born[record.name] = now
                 self._note_taken_in(record)
             if record.version == 1 and record.attempt_at is None:
                 self._new_names[record.group].append(now)
@@ -357,9 +260,9 @@ class Judge:
         if record.state in (State.FAILED, State.DELETING, State.GONE):
             if before is None or before.state in (State.REQUESTED, State.CREATING, State.BOOTING, State.RUNNING):
                 code = record.error.code if record.error else ""
-                self._falls[record.name] = _Fall(now, code, record)
+                self._reasons.falls[record.name] = Fall(now, code, record)
         else:
-            self._falls.pop(record.name, None)
+            self._reasons.falls.pop(record.name, None)
 
     def _check_absence(self, change: Change) -> None:
         for name, cloud in self._world.clouds.items():
@@ -367,7 +270,7 @@ class Judge:
             if not lost:
                 continue
             there = {m.intent: m for m in cloud.alive() if not m.deleting}
-            wrongly = [r for r in lost if r.name in there and self._is_ready(there[r.name])]
+            wrongly = [r for r in lost if r.name in there and self._world.kubernetes.has_ready_node(there[r.name])]
             for record in wrongly:
                 if there[record.name].missed < 2:
                     self.fail("absence-believed", f"{record.name} is there, and counts as gone")
@@ -377,9 +280,6 @@ class Judge:
             lasted = self._now() - since
             if len(wrongly) >= _MASS and 2 * len(wrongly) > len(there) and lasted < 280:
                 self.fail("mass-absence-believed", f"{len(wrongly)} of {len(there)} in {name} after {lasted:.0f} s")
-
-    def _is_ready(self, machine: SimMachine) -> bool:
-        return any(n.is_ready for n in self._world.kubernetes.nodes_of(machine))
 
     def on_loaded(self, server: SimServer, contents: Contents) -> None:
         """Everything that was acknowledged must be there."""
@@ -418,7 +318,7 @@ class Judge:
             self.restraint.on_asked(intents)
             if node.fake_reason != "create-error":  # that only takes back what it was told had failed
                 for intent in intents:
-                    self._ordered.setdefault(intent, self._now())
+                    self._reasons.ordered.setdefault(intent, self._now())
 
     def _intents_of(self, node: NodeRef) -> set[str]:
         prefix, _, rest = node.provider_id.partition("://")
@@ -429,8 +329,8 @@ class Judge:
     def on_deletion_refused(self, nodes: Sequence[NodeRef], *, since: float) -> None:
         """It was refused for good, so that it excuses nothing that happens later."""
         for intent in {intent for node in nodes for intent in self._intents_of(node)}:
-            if self._ordered.get(intent, -1.0) >= since:
-                del self._ordered[intent]
+            if self._reasons.ordered.get(intent, -1.0) >= since:
+                del self._reasons.ordered[intent]
 
     def on_increase(self, group: str) -> None:
         self._asked_at[group] = self._now()
@@ -466,7 +366,7 @@ class Judge:
         machine = node.machine
         if group or not machine.is_ours or machine.is_orphan or machine.marks_lost or not machine.is_alive:
             return
-        if self._records.get(machine.intent) is not None and machine.intent in self._ordered:
+        if self._records.get(machine.intent) is not None and machine.intent in self._reasons.ordered:
             return
         record = self._records.get(machine.intent)
         if record is not None and record.state is State.GONE and self.restraint.may_wait:
@@ -558,7 +458,7 @@ class Judge:
             target = fleet.groups[declared.id].target
             wanted = min(declared.max_size, max(declared.min_size, world.demand(declared.id, self._now())))
             there = [m for m in cloud.alive() if m.group == declared.id and not m.deleting and self._is_known(m)]
-            ready = [m for m in there if self._is_ready(m)]
+            ready = [m for m in there if self._world.kubernetes.has_ready_node(m)]
             if target != wanted and not world.is_limited():
                 self.fail("not-converged", f"{declared.id}: target {target}, wanted {wanted}")
             records = list(fleet.groups[declared.id].machines.values())

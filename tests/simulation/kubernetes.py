@@ -126,6 +126,9 @@ class SimKubernetes:
             self._trace("kubernetes", f"{name} removed")
             self.changed()
 
+    def has_ready_node(self, machine: SimMachine) -> bool:
+        return any(node.is_ready for node in self.nodes_of(machine))
+
     def nodes_of(self, machine: SimMachine) -> list[SimNode]:
         return [
             self.nodes[n] for n in self._of.get(machine, ()) if n in self.nodes and self.nodes[n].machine is machine
