@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cloudgraft.store.databases.clock import DatabaseClock
 from cloudgraft.store.journal import JournalUnavailableError
-from cloudgraft.store.lease.row import LeaseRow, LeaseWatch
+from cloudgraft.store.lease.lease_row import LeaseRow, LeaseWatch
 
 
 class HandTimer:

@@ -95,10 +95,10 @@ def shared() -> AbstractContextManager[object]:
     for name, new in (
         ("cloudgraft.store.sql.PostgresDatabase", SharedDatabase),
         ("cloudgraft.store.lease.election.PostgresDatabase", SharedDatabase),
-        ("cloudgraft.store.lease.row._NOW", func.sim_now()),
-        ("cloudgraft.store.lease.row._SERVER", func.sim_server()),
+        ("cloudgraft.store.lease.lease_row._NOW", func.sim_now()),
+        ("cloudgraft.store.lease.lease_row._SERVER", func.sim_server()),
         # Transactions are over in no time here: no session holds the row and waits for its replica.
-        ("cloudgraft.store.lease.row.end_silent_holders", lambda _connection, _seconds: 0),
+        ("cloudgraft.store.lease.lease_row.end_silent_holders", lambda _connection, _seconds: 0),
         # Only for speed: a replica that follows asks for the lease every second, all day.
         ("cloudgraft.engine.leadership._Times.retry_every", property(lambda times: times.lease / 5)),
     ):

@@ -17,7 +17,7 @@ from cloudgraft.store.databases.database import Database
 from cloudgraft.store.databases.postgres import PostgresDatabase
 from cloudgraft.store.databases.sqlite import SqliteDatabase
 from cloudgraft.store.lease.election import Lease
-from cloudgraft.store.lease.row import Claim
+from cloudgraft.store.lease.lease_row import Claim
 from cloudgraft.store.records import Change, Event, MachineRecord, Presence, State
 from cloudgraft.store.sql import SqlJournal
 

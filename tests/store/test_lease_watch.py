@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cloudgraft.store.databases.clock import DatabaseClock
-from cloudgraft.store.lease.row import LeaseRow, LeaseWatch
+from cloudgraft.store.lease.lease_row import LeaseRow, LeaseWatch
 
 HELD = LeaseRow(server="s1", taken_on="s1", holder="a", epoch=4, renewals=7, seconds=10.0)
 FREE = replace(HELD, holder="")

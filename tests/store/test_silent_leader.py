@@ -14,7 +14,7 @@ from cloudgraft.store.databases.address import PostgresAddress
 from cloudgraft.store.databases.database import Mode
 from cloudgraft.store.databases.postgres import PostgresDatabase
 from cloudgraft.store.journal import JournalUnavailableError
-from cloudgraft.store.lease import row as leader
+from cloudgraft.store.lease import lease_row
 from cloudgraft.store.lease.election import Lease
 from cloudgraft.store.records import Change
 from cloudgraft.store.sql import SqlJournal
@@ -53,7 +53,7 @@ async def test_a_leader_that_falls_silent_before_its_commit_keeps_nobody_from_le
     lease = postgres_place.lease(seconds=3.0)
     with contextlib.ExitStack() as stack:
         connection = stack.enter_context(old._database.transaction(Mode.WRITE))
-        leader.fence(connection, old._claim)
+        lease_row.fence(connection, old._claim)
         statements.write_change(connection, Change(machines=[machine("m-1")], events=[event(), event()]))
         await _takes_over(lease)
         with pytest.raises(JournalUnavailableError) as caught:
@@ -88,7 +88,7 @@ def _with_an_answer_that_is_not_read(connection: PGconn) -> None:
 async def test_whatever_a_leader_was_doing_others_lead_after_it(
     old: SqlJournal, postgres_place: PostgresPlace, falls_silent: Callable[[PGconn], None]
 ) -> None:
-    with psycopg.connect(postgres_place.url, application_name=leader.REPLICA) as connection:
+    with psycopg.connect(postgres_place.url, application_name=lease_row.REPLICA) as connection:
         falls_silent(connection.pgconn)
         await _takes_over(postgres_place.lease(seconds=3.0))
         connection.close()
@@ -110,8 +110,8 @@ async def test_a_patient_session_that_holds_the_lease_is_left_alone(
         return len(refusals) == 3  # each after a second, the time after which a silent replica's session is ended
 
     with importing.transaction(Mode.WRITE) as connection:
-        leader.look(connection, lock=True)
+        lease_row.look(connection, lock=True)
         await until(is_refused_often)
-        leader.look(connection, lock=True)
+        lease_row.look(connection, lock=True)
     importing.close()
     await _takes_over(lease)

@@ -4,7 +4,7 @@ A leader renews its lease every third of its length. It stops leading some time 
 and from the moment *before* it sent the last renewal. So at no time do two processes believe that they lead, whatever
 hangs in between. :meth:`Leadership.is_leader` is that check. It makes no call, so a process that was stopped or
 suspended and wakes up after hours gets the right answer at the first check. The other half of the proof, how long the
-other replicas wait, is in :mod:`cloudgraft.store.lease.row`.
+other replicas wait, is in :mod:`cloudgraft.store.lease.lease_row`.
 
     follower ──acquired──▶ elected ──on_elected──▶ leading ──▶ fenced ──on_fenced──▶ follower
                               └── lost, late, failed, stepped back, stopping ──▲
@@ -24,7 +24,7 @@ from cloudgraft.engine.clock import Patience, SystemTimer, Timer
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, UnavailableError
 from cloudgraft.store.databases.clock import DatabaseClock
 from cloudgraft.store.journal import FencedError
-from cloudgraft.store.lease.row import USABLE
+from cloudgraft.store.lease.lease_row import USABLE
 
 log = logging.getLogger("cloudgraft.engine")
 

@@ -18,7 +18,7 @@ from cloudgraft.store.databases.sqlite import SqliteDatabase
 from cloudgraft.store.identity import Configured, check_cluster_id, settle_owner
 from cloudgraft.store.journal import EventQuery, FencedError, Journal, JournalUnavailableError
 from cloudgraft.store.lease.election import Lease
-from cloudgraft.store.lease.row import Claim, fence
+from cloudgraft.store.lease.lease_row import Claim, fence
 from cloudgraft.store.records import Change, Contents, Event
 from cloudgraft.store.statements import Opening, check_fence, take_fence
 

@@ -168,16 +168,16 @@ def _planned(engine: Engine, picks: Sequence[_Pick]) -> tuple[list[Item], Change
     events: list[Event] = []
     now = engine.clock.now()
     for pick in picks:
-        verdict, seen = _judged(engine, pick, records)
-        if isinstance(verdict, Refusal):
-            items.append(_refused(pick, seen, verdict.why))
+        result, seen = _judged(engine, pick, records)
+        if isinstance(result, Refusal):
+            items.append(_refused(pick, seen, result.why))
             continue
-        records[verdict.name] = verdict
-        items.append(item_of(verdict))
+        records[result.name] = result
+        items.append(item_of(result))
         if pick.group:
-            events.append(about(verdict, now, "an operator took it into the journal"))
-        message = f"an operator says that machine {verdict.machine_id} is ours"
-        events.append(about(verdict, now, message, kind="adopted", machine_id=verdict.machine_id))
+            events.append(about(result, now, "an operator took it into the journal"))
+        message = f"an operator says that machine {result.machine_id} is ours"
+        events.append(about(result, now, message, kind="adopted", machine_id=result.machine_id))
     return items, Change(machines=tuple(records.values()), events=events)
 
 

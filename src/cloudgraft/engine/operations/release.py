@@ -69,13 +69,13 @@ def _planned(engine: Engine, picks: Sequence[str], *, is_end: bool = False) -> t
             items.append(Item(machine_id="", name=pick, refused=record.why))
             continue
         given_up = _given_up(engine, record, now) if is_end else None
-        verdict = given_up or released(record, _observation(engine, record), now)
-        if isinstance(verdict, Refusal):
-            items.append(item_of(record, refused=verdict.why))
+        result = given_up or released(record, _observation(engine, record), now)
+        if isinstance(result, Refusal):
+            items.append(item_of(record, refused=result.why))
             continue
-        records[verdict.name] = verdict
-        items.append(item_of(verdict, note=_NOTES.get(verdict.presence, "")))
-        events += _events(verdict, now)
+        records[result.name] = result
+        items.append(item_of(result, note=_NOTES.get(result.presence, "")))
+        events += _events(result, now)
     return items, Change(machines=tuple(records.values()), events=events)
 
 

@@ -36,7 +36,7 @@ class Owner:
     ownership: Ownership
 
 
-Verdict: TypeAlias = MachineRecord | Refusal
+RecordOrRefusal: TypeAlias = MachineRecord | Refusal
 
 
 def known_as(machine: Machine, cloud: str, fleet: Fleet) -> MachineRecord | None:
@@ -52,7 +52,7 @@ def known_as(machine: Machine, cloud: str, fleet: Fleet) -> MachineRecord | None
 
 def adopted(
     machine: Machine, group: Group, owner: Owner, now: float, *, observation: Observation | None, taken: Container[str]
-) -> Verdict:
+) -> RecordOrRefusal:
     """The record of a machine that an operator adopts into a group.
 
     ``observation`` is that of the machine's gone record, if it has one; ``taken`` are names used by the same change.
@@ -103,7 +103,7 @@ def _why_of_another(machine: Machine, identity: Identity) -> str:
     return f"it is marked as a machine of another cluster, with the id {other}; take that tag off it first"
 
 
-def trusted(record: MachineRecord, observation: Observation | None, identity: Identity) -> Verdict:
+def trusted(record: MachineRecord, observation: Observation | None, identity: Identity) -> RecordOrRefusal:
     """The record of an unproven machine that an operator says is ours."""
     seen = (observation.listed.machine or observation.listed.unproven) if observation is not None else None
     if seen is None:
@@ -118,7 +118,7 @@ def trusted(record: MachineRecord, observation: Observation | None, identity: Id
     return amend(record, is_adopted=True, presence=Presence.PRESENT, **proof)
 
 
-def released(record: MachineRecord, observation: Observation | None, now: float) -> Verdict:
+def released(record: MachineRecord, observation: Observation | None, now: float) -> RecordOrRefusal:
     """The record of a machine that an operator releases."""
     if is_released(record):
         return Refusal("it was released already")

@@ -19,7 +19,7 @@ from cloudgraft.store.databases.address import PostgresAddress
 from cloudgraft.store.databases.database import Access, Database, Mode
 from cloudgraft.store.databases.layout import Layout
 from cloudgraft.store.journal import JournalBrokenError, JournalUnavailableError
-from cloudgraft.store.lease.row import REPLICA, LeaseRow
+from cloudgraft.store.lease.lease_row import REPLICA, LeaseRow
 from cloudgraft.store.lease.unled import dismiss_leader, has_counter, wait_until_unled
 from cloudgraft.store.migrate import JOURNAL, Schema, SchemaState
 from cloudgraft.store.schema import lease

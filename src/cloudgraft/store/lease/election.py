@@ -19,8 +19,8 @@ from cloudgraft.store.databases.clock import DatabaseClock
 from cloudgraft.store.databases.database import DatabaseThread, Mode
 from cloudgraft.store.databases.postgres import PostgresDatabase
 from cloudgraft.store.journal import JournalBrokenError
-from cloudgraft.store.lease import row as leader
-from cloudgraft.store.lease.row import Claim, Leader, LeaseRow, LeaseWatch
+from cloudgraft.store.lease import lease_row
+from cloudgraft.store.lease.lease_row import Claim, Leader, LeaseRow, LeaseWatch
 from cloudgraft.store.migrate import Schema
 from cloudgraft.store.schema import HEAD
 
@@ -121,7 +121,7 @@ class Lease:
             is_still_ours = self._watch.is_still_ours(_now())
             if is_still_ours or self._is_free():
                 self._end_silent_holders(connection)
-                claim = leader.take(connection, row, self.holder, self.seconds)
+                claim = lease_row.take(connection, row, self.holder, self.seconds)
             if claim is not None:
                 self._check_schema(connection)
                 self._watch.ask(claim.holder, claim.epoch, claim.server)
@@ -134,7 +134,7 @@ class Lease:
         return claim.epoch
 
     def _end_silent_holders(self, connection: Connection) -> None:
-        ended = leader.end_silent_holders(connection, self._patience)
+        ended = lease_row.end_silent_holders(connection, self._patience)
         if ended:
             _log.warning(
                 "ended %d session(s) that held the lease while their replica was silent",
@@ -149,7 +149,7 @@ class Lease:
     def _renew(self, claim: Claim, began: float) -> bool:
         sent = time.time()
         with self._database.transaction(Mode.WRITE) as connection:
-            database_time = leader.extend(connection, claim, self.seconds)
+            database_time = lease_row.extend(connection, claim, self.seconds)
             answered = time.time()
         if database_time is None:
             self._claim = None
@@ -162,7 +162,7 @@ class Lease:
         claim, self._claim = self._claim, None
         if claim is not None:
             with self._database.transaction(Mode.WRITE) as connection:
-                leader.give_up(connection, claim)
+                lease_row.give_up(connection, claim)
 
     def _find_leader(self) -> Leader | None:
         with self._database.transaction(Mode.WRITE) as connection:
@@ -174,7 +174,7 @@ class Lease:
 
     def _look(self, connection: Connection) -> LeaseRow:
         sent = time.time()
-        seen = leader.look(connection)
+        seen = lease_row.look(connection)
         self.clock.measure(sent, time.time(), seen.database_time)
         self._watch.see(seen.row, _now())
         return seen.row

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, inspect, text
 
 from cloudgraft.store.databases.database import Database
 from cloudgraft.store.journal import JournalLockedError
-from cloudgraft.store.lease.row import LeaseRow, LeaseWatch, look
+from cloudgraft.store.lease.lease_row import LeaseRow, LeaseWatch, look
 from cloudgraft.store.schema import lease
 
 _log = logging.getLogger("cloudgraft.store")

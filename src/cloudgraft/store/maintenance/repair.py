@@ -18,7 +18,7 @@ from cloudgraft.store import schema
 from cloudgraft.store.databases.database import Access, Database, Mode
 from cloudgraft.store.identity import Configured
 from cloudgraft.store.journal import JournalBrokenError
-from cloudgraft.store.lease.row import LeaseRow
+from cloudgraft.store.lease.lease_row import LeaseRow
 from cloudgraft.store.lease.unled import dismiss_leader, wait_until_unled
 from cloudgraft.store.maintenance.legality import RowJudge
 from cloudgraft.store.migrate import Schema

@@ -21,8 +21,8 @@ from cloudgraft.store import schema, statements
 from cloudgraft.store.databases.database import Access, Database, Mode
 from cloudgraft.store.identity import Configured, check_cluster_id
 from cloudgraft.store.journal import JournalBrokenError
-from cloudgraft.store.lease import row as leader
-from cloudgraft.store.lease.row import LeaseRow
+from cloudgraft.store.lease import lease_row
+from cloudgraft.store.lease.lease_row import LeaseRow
 from cloudgraft.store.lease.unled import in_use, wait_until_unled
 from cloudgraft.store.maintenance.legality import RowJudge
 from cloudgraft.store.migrate import Schema
@@ -111,7 +111,7 @@ def import_lines(database: Database, lines: Iterable[str], configured: Configure
         statements.write_owner(connection, owner, time.time())
         rows = _fill(connection, numbered)
         if claim is not None:
-            leader.give_up(connection, claim)
+            lease_row.give_up(connection, claim)
     if beside != owner.cluster_id:
         database.keep_cluster_id(owner.cluster_id)
     return rows
@@ -147,11 +147,11 @@ def _head(numbered: Iterator[tuple[int, str]]) -> Owner:
     return Owner(check_cluster_id(str(head.get("clusterId", ""))), str(head.get("cluster") or ""))
 
 
-def _lead(connection: Connection, unled: LeaseRow) -> leader.Claim:
+def _lead(connection: Connection, unled: LeaseRow) -> lease_row.Claim:
     holder = f"an import, process {os.getpid()} on {socket.gethostname()} ({secrets.token_hex(4)})"
-    claim = leader.take(connection, unled, holder, _LEASE_SECONDS)
+    claim = lease_row.take(connection, unled, holder, _LEASE_SECONDS)
     if claim is None:
-        raise in_use(leader.look(connection).row.holder)
+        raise in_use(lease_row.look(connection).row.holder)
     return claim
 
 
