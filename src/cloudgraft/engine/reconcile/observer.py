@@ -132,7 +132,7 @@ class Observer:
     def see(self, record: MachineRecord) -> Observation:
         """The observation of one machine, with its node as the cluster shows it now."""
         before = self.observation(record.name)
-        after = self._observations[record.name] = replace(before, node=self._context.nodes.see(record, before))
+        after = self._observations[record.name] = before.with_node(self._context.nodes.see(record, before))
         return after
 
     def call_begins(self, name: str, *, is_create: bool = False) -> None:
@@ -169,7 +169,7 @@ class Observer:
         """Forgets that the machine was missing: an operator says that the one that exists now is ours."""
         observation = self._observations.get(name)
         if observation is not None:
-            self.put(name, replace(observation, listed=replace(observation.listed, was_missing=False)))
+            self.put(name, observation.with_listed(replace(observation.listed, was_missing=False)))
 
     def forget(self, name: str) -> None:
         """Drops the observation of a machine that is gone."""
@@ -300,7 +300,7 @@ class Observer:
                 if record is not None and record.cloud == self.name and self._matters(record, listing):
                     observation = self.observation(name)
                     listed = look(record, observation, listing, looker)
-                    self.put(name, replace(observation, listed=listed))
+                    self.put(name, observation.with_listed(listed))
                     if _is_over(record) and listed.machine is None and not observation.calls.is_open:
                         self.forget(name)  # it had shown up again, and is gone for good
                 elif record is None:
