@@ -130,6 +130,9 @@ class Nodes:
         if self.cluster is None or not self.cluster.is_known:
             return replace(before, rivals=rivals, joined=None, unready_since=None, is_named=False, is_disputed=False)
         found = self.cluster.joined(record.name)
+        is_known = before.is_ready and before.is_named == (record.state in _UNMADE) and before.rivals == rivals
+        if is_known and found is not None and found.node is before.current and found.unready_since is None:
+            return before  # nearly all of them, nearly always
         is_disputed = found is None and self.cluster.is_disputed(record.name)
         joined = None if is_disputed else found is not None
         unready_since = found.unready_since if found is not None else None

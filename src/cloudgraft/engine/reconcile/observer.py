@@ -132,8 +132,10 @@ class Observer:
     def see(self, record: MachineRecord) -> Observation:
         """The observation of one machine, with its node as the cluster shows it now."""
         before = self.observation(record.name)
-        after = self._observations[record.name] = before.with_node(self._context.nodes.see(record, before))
-        return after
+        node = self._context.nodes.see(record, before)
+        if node is not before.node:
+            before = self._observations[record.name] = before.with_node(node)
+        return before
 
     def call_begins(self, name: str, *, is_create: bool = False) -> None:
         """Notes a call under way. Absences from before a create say nothing about what it creates."""
