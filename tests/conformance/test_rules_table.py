@@ -21,7 +21,7 @@ def test_every_rule_and_trace_is_there_in_order() -> None:
 
 def test_no_rule_is_written_twice() -> None:
     """A rule in two themes would hide one of them."""
-    written = [rule.id for theme in THEMES for rule in theme]
+    written = [id_ for theme in THEMES for id_ in theme]
     assert sorted(written) == sorted(RULES)
     titles = [rule.title for rule in RULES.values()]
     assert len(set(titles)) == len(titles)

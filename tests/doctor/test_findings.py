@@ -7,7 +7,8 @@ import re
 import pytest
 
 from cloudgraft.doctor.checks import examine
-from cloudgraft.doctor.findings import ENTRIES, SECTIONS, Severity, exit_code, findings_page
+from cloudgraft.doctor.findings import ENTRIES, SECTIONS, Severity, exit_code
+from scripts.doctor_page import findings_page
 from tests.doctor.worlds import ALONG, PLANTS, clean, cloud, cluster, flags, group, node, server
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.doctor.findings import findings_page
 from cloudgraft.doctor.releases import KNOWN, NEWEST, OLDEST, Flags, Release, needed_rights
 from e2e.autoscaler import flags_for
 from e2e.modules import AUTOSCALERS, minor
+from scripts.doctor_page import findings_page
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs/reference/doctor.md"
 
