@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from cloudgraft.conformance.check import Check
 from cloudgraft.conformance.checks import CHECKS
@@ -141,7 +142,7 @@ def _seen(row: Row) -> str:
     return f" {linked}" if linked else f" none. {row.rule.unobservable}"
 
 
-def _numbers(checks: Sequence[Check]) -> Iterator[str]:
+def _numbers(checks: Sequence[Check[Any]]) -> Iterator[str]:
     table = rows(checks)
     yield "| level | rules and traces | with a check | not to be seen from outside | checks |"
     yield "|---|---|---|---|---|"
@@ -156,7 +157,7 @@ def _with(table: Iterable[Row]) -> int:
     return sum(bool(row.checks) for row in table)
 
 
-def _checks(checks: Sequence[Check]) -> Iterator[str]:
+def _checks(checks: Sequence[Check[Any]]) -> Iterator[str]:
     for check in checks:
         yield ""
         yield f"### {check.name}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudgraft.conformance.check import Check, Need, check
+from cloudgraft.conformance.check import Check, Need, server_checks
 from cloudgraft.conformance.checks import CHECKS
 from cloudgraft.conformance.rules import RULES, Level
 from cloudgraft.conformance.run import selected
@@ -23,7 +23,7 @@ def test_names_are_unique_and_titles_are_sentences() -> None:
 
 
 @pytest.mark.parametrize("each", CHECKS, ids=lambda each: each.name)
-def test_a_check_comes_after_those_that_it_builds_on(each: Check) -> None:
+def test_a_check_comes_after_those_that_it_builds_on(each: Check[Stage]) -> None:
     earlier = [other.name for other in CHECKS[: CHECKS.index(each)]]
     assert set(each.after) <= set(earlier)
 
@@ -36,10 +36,12 @@ def test_the_level_of_a_check_is_the_highest_of_its_rules_unless_it_says_otherwi
         And more.
         """
 
-    made = check("R80", "R78")(looks_at_something)
+    checks = server_checks()
+    made = checks.check("R80", "R78")(looks_at_something)
     assert (made.level, made.name) == (Level.SHOULD, "looks_at_something")
     assert made.title == "Something holds, in two lines."
-    assert check("R80", "R78", level=Level.MUST, needs=(Need.RESTART,))(looks_at_something).level is Level.MUST
+    assert checks.check("R80", "R78", level=Level.MUST, needs=(Need.RESTART,))(looks_at_something).level is Level.MUST
+    assert checks[0] is made
 
 
 def test_checks_are_selected_by_rule_in_either_case_and_by_name() -> None:

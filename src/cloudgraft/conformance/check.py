@@ -1,6 +1,8 @@
-"""Defines a check, and the decorator that registers one.
+"""Defines a check, and the lists that checks are registered in.
 
-    @check("R25", "R27", after=("groups_are_listed",))
+    CHECKS: Final = server_checks()
+
+    @CHECKS.check("R25", "R27", after=("groups_are_listed",))
     async def target_grows_at_once(stage: Stage) -> None:
         \"\"\"An increase shows in the very next NodeGroupTargetSize.\"\"\"
         before = await stage.target()
@@ -15,15 +17,16 @@ about stands in the way.
 from __future__ import annotations
 
 import enum
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from cloudgraft.conformance.rules import RULES, Level
+from cloudgraft.conformance.rules import RULES, Level, Rule
 
 if TYPE_CHECKING:
     from cloudgraft.conformance.stage import Stage
 
+S = TypeVar("S")  # what a check works with: a Stage, or a DriverStage
 _BY_WEIGHT = (Level.MUST, Level.SHOULD, Level.NOTE)
 
 
@@ -49,14 +52,14 @@ class Need(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class Check(Generic[S]):
     """One check, and the rules that it is about."""
 
     name: str
     title: str
     rules: tuple[str, ...]
     level: Level
-    run: Callable[[Stage], Awaitable[None]]
+    run: Callable[[S], Awaitable[None]]
     after: tuple[str, ...] = ()
     """Checks that must have passed, else this one would only repeat their failure."""
     needs: tuple[Need, ...] = ()
@@ -64,31 +67,46 @@ class Check:
     """The first release that does what is checked here; empty for all."""
 
 
-def check(
-    *rules: str,
-    level: Level | None = None,
-    after: Sequence[str] = (),
-    needs: Sequence[Need] = (),
-    since: str = "",
-) -> Callable[[Callable[[Stage], Awaitable[None]]], Check]:
-    """Makes a :class:`Check` of a function; its level is the highest of its rules unless said otherwise."""
-    found = level or min((RULES[rule].level for rule in rules), key=_BY_WEIGHT.index)
+class Checks(list[Check[S]]):
+    """Checks in the order in which they are defined and run."""
 
-    def make(run: Callable[[Stage], Awaitable[None]]) -> Check:
-        return Check(
-            name=getattr(run, "__name__", ""),
-            title=_first_line(run.__doc__ or ""),
-            rules=rules,
-            level=found,
-            run=run,
-            after=tuple(after),
-            needs=tuple(needs),
-            since=since,
-        )
+    def __init__(self, known: Mapping[str, Rule]) -> None:
+        super().__init__()
+        self._known = known
 
-    return make
+    def check(
+        self,
+        *rules: str,
+        level: Level | None = None,
+        after: Sequence[str] = (),
+        needs: Sequence[Need] = (),
+        since: str = "",
+    ) -> Callable[[Callable[[S], Awaitable[None]]], Check[S]]:
+        """Adds a function as a check; its level is the highest of its rules unless said otherwise."""
+        found = level or min((self._known[rule].level for rule in rules), key=_BY_WEIGHT.index)
+
+        def add(run: Callable[[S], Awaitable[None]]) -> Check[S]:
+            made = Check(
+                name=getattr(run, "__name__", ""),
+                title=_first_paragraph(run.__doc__ or ""),
+                rules=rules,
+                level=found,
+                run=run,
+                after=tuple(after),
+                needs=tuple(needs),
+                since=since,
+            )
+            self.append(made)
+            return made
+
+        return add
 
 
-def _first_line(text: str) -> str:
+def server_checks() -> Checks[Stage]:
+    """A list for checks of servers."""
+    return Checks(RULES)
+
+
+def _first_paragraph(text: str) -> str:
     """The first paragraph of a docstring, on one line."""
     return " ".join(text.strip().partition("\n\n")[0].split())

@@ -35,7 +35,7 @@ def is_broken(error: str) -> bool:
     return re.search(_BROKEN, error, re.IGNORECASE) is not None
 
 
-def with_crash(check: Check, result: Result) -> Result:
+def with_crash(check: Check[Stage], result: Result) -> Result:
     """The result of a check; a failure when the server broke the connection in the middle of it."""
     cut = next((exchange for exchange in result.exchanges if _is_cut(exchange)), None)
     if cut is None or Need.RESTART in check.needs:

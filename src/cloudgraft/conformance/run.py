@@ -101,7 +101,7 @@ def run_blocking(
     return asyncio.run(run(config, only=only, release=release, progress=progress))
 
 
-def selected(only: Iterable[str]) -> tuple[Check, ...]:
+def selected(only: Iterable[str]) -> tuple[Check[Stage], ...]:
     """The checks that ``only`` names by check or rule; all when it is empty."""
     wanted = {name.strip().upper() if name.strip().upper() in RULES else name.strip() for name in only}
     known = {*RULES, *(check.name for check in CHECKS)}
@@ -177,7 +177,7 @@ class Session:
         for machine in self._left_behind:
             _log.warning("left behind on the server: %s", machine)
 
-    async def _make(self, check: Check, stage: Stage) -> Result:
+    async def _make(self, check: Check[Stage], stage: Stage) -> Result:
         started = time.monotonic()
         status, message = self._foreseen(check)
         if status is Status.PASSED:
@@ -195,7 +195,7 @@ class Session:
             seconds=time.monotonic() - started,
         )
 
-    def _foreseen(self, check: Check) -> tuple[Status, str]:
+    def _foreseen(self, check: Check[Stage]) -> tuple[Status, str]:
         """The status of a check that must not run; PASSED when it may run."""
         if self._away_since:
             return Status.BLOCKED, f"the server has been away since {self._away_since}"
@@ -213,7 +213,7 @@ class Session:
         return Status.PASSED, ""
 
 
-async def _attempt(check: Check, stage: Stage) -> tuple[Status, str]:
+async def _attempt(check: Check[Stage], stage: Stage) -> tuple[Status, str]:
     try:
         await check.run(stage)
     except (Violation, NotJudged, Hindered) as finding:

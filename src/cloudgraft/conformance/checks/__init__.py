@@ -16,10 +16,11 @@ from cloudgraft.conformance.checks import (
     transport,
     with_help,
 )
+from cloudgraft.conformance.stage import Stage
 
 __all__ = ["CHECKS"]
 
-CHECKS: Final[tuple[Check, ...]] = (
+CHECKS: Final[tuple[Check[Stage], ...]] = (
     *transport.CHECKS_BEFORE_ALL,
     *transport.CHECKS,
     *groups.CHECKS,

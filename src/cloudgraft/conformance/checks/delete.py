@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from cloudgraft.conformance.check import NotJudged, Violation, check
+from cloudgraft.conformance.check import NotJudged, Violation, server_checks
 from cloudgraft.conformance.stage import Stage, fake, foreign
 from cloudgraft.sdk.errors import StatusCode
 from cloudgraft.sdk.types import NodeRef
 
+CHECKS: Final = server_checks()
+CHECKS_BY_NAME: Final = server_checks()
 
-@check("R52", "T6", after=("new_machines_are_listed",))
+
+@CHECKS.check("R52", "T6", after=("new_machines_are_listed",))
 async def unknown_nodes_are_not_deleted(stage: Stage) -> None:
     """DeleteNodes of a node that the server never owned is an error and changes nothing."""
     await stage.machines(1)
@@ -20,7 +23,7 @@ async def unknown_nodes_are_not_deleted(stage: Stage) -> None:
     await _expect_unchanged(stage, before)
 
 
-@check("R52", "T6", after=("unknown_nodes_are_not_deleted",))
+@CHECKS.check("R52", "T6", after=("unknown_nodes_are_not_deleted",))
 async def mixed_deletions_do_nothing(stage: Stage) -> None:
     """DeleteNodes of a node of the group together with an unknown one is an error, and neither is deleted."""
     [own] = await stage.machines(1)
@@ -30,7 +33,7 @@ async def mixed_deletions_do_nothing(stage: Stage) -> None:
         await _expect_unchanged(stage, before)
 
 
-@check("R52", after=("unknown_nodes_are_not_deleted",))
+@CHECKS.check("R52", after=("unknown_nodes_are_not_deleted",))
 async def nodes_of_another_group_are_not_deleted(stage: Stage) -> None:
     """DeleteNodes with the id of another group is an error and changes neither group."""
     other = next(
@@ -47,7 +50,7 @@ async def nodes_of_another_group_are_not_deleted(stage: Stage) -> None:
         raise Violation(f"a refused DeleteNodes changed the target of {other!r} from {elsewhere} to {after}")
 
 
-@check("R6", "R7", "R54", after=("new_machines_are_listed",))
+@CHECKS.check("R6", "R7", "R54", after=("new_machines_are_listed",))
 async def deletion_answers_in_time(stage: Stage) -> None:
     """DeleteNodes answers within the deadline: it records the deletion and does not wait for the machine to go."""
     [own] = await stage.machines(1)
@@ -60,7 +63,19 @@ async def deletion_answers_in_time(stage: Stage) -> None:
     answer.expect(f"of {own!r}")
 
 
-@check("R25", "R27", "R53", "T6", after=("deletion_answers_in_time", "deleted_machines_are_deleting"))
+@CHECKS.check("R33", "T6", after=("deletion_answers_in_time",))
+async def deleted_machines_are_deleting(stage: Stage) -> None:
+    """In the very next NodeGroupNodes a deleted machine is listed as deleting, or not at all."""
+    [own] = await stage.machines(1)
+    (await stage.delete([stage.real(own)])).expect()
+    for listed in await stage.instances():
+        if listed.id == own and not listed.is_deleting:
+            raise Violation(
+                f"DeleteNodes of {own!r} succeeded, but it is listed in state {listed.state}, not as deleting"
+            )
+
+
+@CHECKS.check("R25", "R27", "R53", "T6", after=("deletion_answers_in_time", "deleted_machines_are_deleting"))
 async def deletion_lowers_the_target(stage: Stage) -> None:
     """The very next NodeGroupTargetSize after DeleteNodes of one node is lower by one."""
     [own] = await stage.machines(1)
@@ -73,19 +88,7 @@ async def deletion_lowers_the_target(stage: Stage) -> None:
         )
 
 
-@check("R33", "T6", after=("deletion_answers_in_time",))
-async def deleted_machines_are_deleting(stage: Stage) -> None:
-    """In the very next NodeGroupNodes a deleted machine is listed as deleting, or not at all."""
-    [own] = await stage.machines(1)
-    (await stage.delete([stage.real(own)])).expect()
-    for listed in await stage.instances():
-        if listed.id == own and not listed.is_deleting:
-            raise Violation(
-                f"DeleteNodes of {own!r} succeeded, but it is listed in state {listed.state}, not as deleting"
-            )
-
-
-@check("R55", "T6", after=("deletion_lowers_the_target",))
+@CHECKS.check("R55", "T6", after=("deletion_lowers_the_target",))
 async def deletion_may_be_repeated(stage: Stage) -> None:
     """The same DeleteNodes again is OK and lowers the target no further."""
     own = (await stage.machines(4))[0]  # the others, so that the target has somewhere to fall to
@@ -97,17 +100,7 @@ async def deletion_may_be_repeated(stage: Stage) -> None:
             raise Violation(f"deleting {own!r} a second time changed the target from {before} to {after}")
 
 
-@check("R53", "R55", after=("deletion_may_be_repeated", "deletions_may_come_at_the_same_time"))
-async def a_node_named_twice_counts_once(stage: Stage) -> None:
-    """A node that is in one DeleteNodes twice lowers the target by one."""
-    own = (await stage.machines(3))[0]
-    before = await stage.target()
-    (await stage.delete([stage.real(own), stage.real(own)])).expect("of one node, named twice")
-    if (after := await stage.target()) != before - 1:
-        raise Violation(f"one machine, named twice in one call, changed the target from {before} to {after}")
-
-
-@check("R33", after=("deleted_machines_are_deleting",))
+@CHECKS.check("R33", after=("deleted_machines_are_deleting",))
 async def deleted_machines_leave_the_list(stage: Stage) -> None:
     """A deleted machine is gone from the list after some time."""
     [own] = await stage.machines(1)
@@ -115,7 +108,7 @@ async def deleted_machines_leave_the_list(stage: Stage) -> None:
     await _wait_until_gone(stage, own)
 
 
-@check("R55", "R56", after=("deletion_may_be_repeated", "deleted_machines_leave_the_list"))
+@CHECKS.check("R55", "R56", after=("deletion_may_be_repeated", "deleted_machines_leave_the_list"))
 async def gone_machines_may_be_deleted(stage: Stage) -> None:
     """DeleteNodes of a machine that is gone already is OK and lowers the target no further."""
     own = (await stage.machines(3))[0]
@@ -127,7 +120,7 @@ async def gone_machines_may_be_deleted(stage: Stage) -> None:
         raise Violation(f"deleting {own!r}, which was gone, changed the target from {before} to {after}")
 
 
-@check("R53", after=("deletion_lowers_the_target",))
+@CHECKS.check("R53", after=("deletion_lowers_the_target",))
 async def deleted_machines_are_not_replaced(stage: Stage) -> None:
     """After a deletion neither the target nor the number of machines rises again."""
     ids = await stage.machines(2)
@@ -140,7 +133,7 @@ async def deleted_machines_are_not_replaced(stage: Stage) -> None:
             raise Violation(f"after a deletion the target was {target}; then it was {now}, with {live} live instances")
 
 
-@check("R50", "R51", "R53", after=("deletion_lowers_the_target",))
+@CHECKS.check("R50", "R51", "R53", after=("deletion_lowers_the_target",))
 async def stand_ins_are_deleted(stage: Stage) -> None:
     """DeleteNodes takes several stand-ins in one call, for machines that never joined."""
     for reason in ("unregistered", ""):
@@ -154,7 +147,7 @@ async def stand_ins_are_deleted(stage: Stage) -> None:
             raise Violation(f"{sorted(still)} were deleted by stand-ins and are still listed as live")
 
 
-@check("R49", "R53", "R89", "T6", after=("deletion_lowers_the_target", "deleted_machines_are_deleting"))
+@CHECKS.check("R49", "R53", "R89", "T6", after=("deletion_lowers_the_target", "deleted_machines_are_deleting"))
 async def deletions_may_come_at_the_same_time(stage: Stage) -> None:
     """Ten DeleteNodes calls at once, one node each, all succeed; the target falls by exactly ten."""
     room = stage.group.max_size - await stage.target() + len(await stage.own_live())
@@ -170,7 +163,17 @@ async def deletions_may_come_at_the_same_time(stage: Stage) -> None:
         raise Violation(f"all {len(ids)} deletions succeeded, but {sorted(still)} are still listed as live")
 
 
-@check("R58", "R38", after=("deletion_lowers_the_target",))
+@CHECKS.check("R53", "R55", after=("deletion_may_be_repeated", "deletions_may_come_at_the_same_time"))
+async def a_node_named_twice_counts_once(stage: Stage) -> None:
+    """A node that is in one DeleteNodes twice lowers the target by one."""
+    own = (await stage.machines(3))[0]
+    before = await stage.target()
+    (await stage.delete([stage.real(own), stage.real(own)])).expect("of one node, named twice")
+    if (after := await stage.target()) != before - 1:
+        raise Violation(f"one machine, named twice in one call, changed the target from {before} to {after}")
+
+
+@CHECKS.check("R58", "R38", after=("deletion_lowers_the_target",))
 async def deletion_goes_below_min(stage: Stage) -> None:
     """DeleteNodes does not look at the group's minimum: that is the autoscaler's job."""
     floor = stage.scene.floor
@@ -190,7 +193,7 @@ async def deletion_goes_below_min(stage: Stage) -> None:
         raise Violation(f"DeleteNodes below the minimum succeeded, but the target went from {before} to {after}")
 
 
-@check("R52", after=("deletion_lowers_the_target", "fresh_nodes_are_found_by_name"))
+@CHECKS_BY_NAME.check("R52", after=("deletion_lowers_the_target", "fresh_nodes_are_found_by_name"))
 async def nodes_are_deleted_by_name(stage: Stage) -> None:
     """DeleteNodes of a node without a providerID goes by its name."""
     [own] = await stage.machines(1)
@@ -224,22 +227,3 @@ async def _expect_unchanged(stage: Stage, before: tuple[int, list[str]]) -> None
         raise Violation(f"a refused DeleteNodes changed the target from {target} to {now}")
     if gone := await stage.lost(live, of=len(live)):
         raise Violation(f"after a refused DeleteNodes {gone} are deleting or gone")
-
-
-CHECKS: Final = (
-    unknown_nodes_are_not_deleted,
-    mixed_deletions_do_nothing,
-    nodes_of_another_group_are_not_deleted,
-    deletion_answers_in_time,
-    deleted_machines_are_deleting,
-    deletion_lowers_the_target,
-    deletion_may_be_repeated,
-    deleted_machines_leave_the_list,
-    gone_machines_may_be_deleted,
-    deleted_machines_are_not_replaced,
-    stand_ins_are_deleted,
-    deletions_may_come_at_the_same_time,
-    a_node_named_twice_counts_once,
-    deletion_goes_below_min,
-)
-CHECKS_BY_NAME: Final = (nodes_are_deleted_by_name,)

@@ -7,12 +7,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from cloudgraft.conformance.calls import Answer
-from cloudgraft.conformance.check import NotJudged, Violation, check
+from cloudgraft.conformance.check import NotJudged, Violation, server_checks
 from cloudgraft.conformance.releases import AGES, CrashError, Release
 from cloudgraft.conformance.stage import Stage
 from cloudgraft.sdk.errors import InvalidArgumentError, StatusCode
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import Container, NodeRef, NodeTemplate, Pod
+
+CHECKS: Final = server_checks()
 
 _HOUR: Final = timedelta(hours=1)
 # What the price expander asks for beside the pods that wait.
@@ -23,7 +25,7 @@ _STABILIZE: Final = Pod(
 )
 
 
-@check("R78")
+@CHECKS.check("R78")
 async def gpu_label_is_answered(stage: Stage) -> None:
     """GPULabel succeeds, with an empty label if there are no GPUs."""
     label = (await stage.calls.gpu_label()).expect()
@@ -31,13 +33,13 @@ async def gpu_label_is_answered(stage: Stage) -> None:
         raise Violation("two calls of GPULabel gave two different labels, and the autoscaler asks only once")
 
 
-@check("R80")
+@CHECKS.check("R80")
 async def gpu_types_are_answered(stage: Stage) -> None:
     """GetAvailableGPUTypes succeeds."""
     (await stage.calls.gpu_types()).expect()
 
 
-@check("R79", after=("gpu_label_is_answered", "templates_are_nodes"))
+@CHECKS.check("R79", after=("gpu_label_is_answered", "templates_are_nodes"))
 async def gpu_templates_have_gpus(stage: Stage) -> None:
     """A template with the GPU label has GPUs to give; else its nodes never count as ready."""
     label = (await stage.calls.gpu_label()).expect()
@@ -49,7 +51,7 @@ async def gpu_templates_have_gpus(stage: Stage) -> None:
             raise Violation(f"the template of {group.id!r} has the GPU label {label} and no GPU in status.allocatable")
 
 
-@check("R81", "R83", after=("groups_are_listed",))
+@CHECKS.check("R81", "R83", after=("groups_are_listed",))
 async def planned_nodes_have_a_price(stage: Stage) -> None:
     """PricingNodePrice prices the planned node of every group: by labels or name, without providerID or capacity."""
     answers = {group.id: await _node_price(stage, group.id, stage.release) for group in stage.groups}
@@ -59,13 +61,13 @@ async def planned_nodes_have_a_price(stage: Stage) -> None:
         answer.expect(f"of a planned node of {group!r}: a group without a price is never chosen")
 
 
-@check("R82", "R83", after=("planned_nodes_have_a_price",))
+@CHECKS.check("R82", "R83", after=("planned_nodes_have_a_price",))
 async def pods_have_a_price(stage: Stage) -> None:
     """Where nodes have a price, PricingPodPrice prices any pod: an error drops the option that was looked at."""
     (await _pod_price(stage, stage.release)).expect("although nodes have a price")
 
 
-@check("R84", after=("planned_nodes_have_a_price", "pods_have_a_price"))
+@CHECKS.check("R84", after=("planned_nodes_have_a_price", "pods_have_a_price"))
 async def prices_are_above_zero(stage: Stage) -> None:
     """Prices are finite and above zero: a node for nothing wins against every other."""
     prices = {f"a node of {group.id!r}": await _node_price(stage, group.id, stage.release) for group in stage.groups}
@@ -75,7 +77,7 @@ async def prices_are_above_zero(stage: Stage) -> None:
             raise Violation(f"the price of {what} for one hour is {price}")
 
 
-@check("R81", "R82", after=("prices_are_above_zero",))
+@CHECKS.check("R81", "R82", after=("prices_are_above_zero",))
 async def every_release_gets_the_same_price(stage: Stage) -> None:
     """The period and the pod are read from the fields of every release."""
     now = datetime.now(UTC).replace(microsecond=0)
@@ -109,14 +111,3 @@ async def _template(stage: Stage, group: str) -> NodeTemplate | None:
         return None if answer is None else stage.release.read_template(answer)
     except (CrashError, InvalidArgumentError):
         return None  # other checks are about that
-
-
-CHECKS: Final = (
-    gpu_label_is_answered,
-    gpu_types_are_answered,
-    gpu_templates_have_gpus,
-    planned_nodes_have_a_price,
-    pods_have_a_price,
-    prices_are_above_zero,
-    every_release_gets_the_same_price,
-)

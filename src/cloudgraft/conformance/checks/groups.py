@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 from uuid import uuid4
 
-from cloudgraft.conformance.check import NotJudged, Violation, check
+from cloudgraft.conformance.check import NotJudged, Violation, server_checks
 from cloudgraft.conformance.releases import AGES, CrashError, Release
 from cloudgraft.conformance.rules import Level
 from cloudgraft.conformance.stage import Stage, foreign
@@ -15,10 +15,13 @@ from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import NodeGroup, NodeTemplate
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 
+CHECKS: Final = server_checks()
+TEMPLATE_CHECKS: Final = server_checks()
+
 # -- NodeGroups --------------------------------------------------------------------------------------------------------
 
 
-@check("R12")
+@CHECKS.check("R12")
 async def groups_are_listed(stage: Stage) -> None:
     """NodeGroups succeeds and lists all groups, every time."""
     for _ in range(3):
@@ -28,7 +31,7 @@ async def groups_are_listed(stage: Stage) -> None:
             raise Violation(f"NodeGroups left out {sorted(missing)}, which it listed a moment before")
 
 
-@check("R10", "T10", after=("groups_are_listed",))
+@CHECKS.check("R10", "T10", after=("groups_are_listed",))
 async def group_ids_are_usable(stage: Stage) -> None:
     """Every group has an id, and no two have the same."""
     ids = [group.id for group in (await stage.calls.node_groups()).expect()]
@@ -38,7 +41,7 @@ async def group_ids_are_usable(stage: Stage) -> None:
         raise Violation(f"more than one group has the id {sorted(doubles)}")
 
 
-@check("R11", after=("groups_are_listed",))
+@CHECKS.check("R11", after=("groups_are_listed",))
 async def group_sizes_make_sense(stage: Stage) -> None:
     """0 <= min <= max for every group."""
     for group in stage.groups:
@@ -46,7 +49,7 @@ async def group_sizes_make_sense(stage: Stage) -> None:
             raise Violation(f"group {group.id!r} has min {group.min_size} and max {group.max_size}")
 
 
-@check("R4", "R10", "T10", after=("groups_are_listed",))
+@CHECKS.check("R4", "R10", "T10", after=("groups_are_listed",))
 async def groups_stay_the_same(stage: Stage) -> None:
     """Ids, order, min, max and debug text do not change between two Refreshes."""
     (await stage.calls.refresh()).expect()
@@ -61,21 +64,21 @@ async def groups_stay_the_same(stage: Stage) -> None:
         raise Violation(f"after a Refresh the groups are {after} and no longer {[group.id for group in first]}")
 
 
-@check("R13", "R28", after=("groups_are_listed",))
+@CHECKS.check("R13", "R28", after=("groups_are_listed",))
 async def every_group_has_a_target(stage: Stage) -> None:
     """NodeGroupTargetSize succeeds for every listed group."""
     for group in stage.groups:
         (await stage.calls.target(group.id)).expect(f"of {group.id!r}, which is listed")
 
 
-@check("R13", "R42", after=("groups_are_listed",))
+@CHECKS.check("R13", "R42", after=("groups_are_listed",))
 async def every_group_lists_its_instances(stage: Stage) -> None:
     """NodeGroupNodes succeeds for every listed group, in less than 4 MiB."""
     for group in stage.groups:
         (await stage.calls.instances(group.id)).expect(f"of {group.id!r}, which is listed")
 
 
-@check("T8", after=("groups_are_listed",))
+@CHECKS.check("T8", after=("groups_are_listed",))
 async def unknown_groups_are_refused(stage: Stage) -> None:
     """Every call for a group that does not exist is an error."""
     unknown = f"no-such-group-{uuid4().hex[:8]}"
@@ -90,17 +93,6 @@ async def unknown_groups_are_refused(stage: Stage) -> None:
 
 def _shown(groups: tuple[NodeGroup, ...]) -> str:
     return str([(group.id, group.min_size, group.max_size, group.debug) for group in groups])
-
-
-CHECKS: Final = (
-    groups_are_listed,
-    group_ids_are_usable,
-    group_sizes_make_sense,
-    groups_stay_the_same,
-    every_group_has_a_target,
-    every_group_lists_its_instances,
-    unknown_groups_are_refused,
-)
 
 
 # -- NodeGroupTemplateNodeInfo -----------------------------------------------------------------------------------------
@@ -123,7 +115,7 @@ _STRIPPED: Final = (
 )
 
 
-@check("R13", "R66", after=("groups_are_listed",))
+@TEMPLATE_CHECKS.check("R13", "R66", after=("groups_are_listed",))
 async def templates_do_not_fail(stage: Stage) -> None:
     """NodeGroupTemplateNodeInfo succeeds for every group; code 12 is an answer only to 1.35 and later."""
     for group in stage.groups:
@@ -133,7 +125,7 @@ async def templates_do_not_fail(stage: Stage) -> None:
         answer.expect(f"of {group.id!r}: one group without a template stops the others too")
 
 
-@check("R66", level=Level.SHOULD, after=("templates_do_not_fail",))
+@TEMPLATE_CHECKS.check("R66", level=Level.SHOULD, after=("templates_do_not_fail",))
 async def every_group_has_a_template(stage: Stage) -> None:
     """No group answers code 12: without a template it cannot grow from zero, and up to 1.34 no group can grow."""
     for group in stage.groups:
@@ -142,7 +134,7 @@ async def every_group_has_a_template(stage: Stage) -> None:
             raise Violation(f"the group {group.id!r} has no template: {answer.outcome}")
 
 
-@check("R65", after=("templates_do_not_fail",))
+@TEMPLATE_CHECKS.check("R65", after=("templates_do_not_fail",))
 async def templates_are_not_empty(stage: Stage) -> None:
     """An answer OK has a node in it: without one every release crashes (B5)."""
     async for group, answer in _answers(stage):
@@ -152,19 +144,19 @@ async def templates_are_not_empty(stage: Stage) -> None:
             )
 
 
-@check("R65", "R66", after=("templates_are_not_empty",))
+@TEMPLATE_CHECKS.check("R65", "R66", after=("templates_are_not_empty",))
 async def old_releases_find_the_template(stage: Stage) -> None:
     """The template is in field 1 (nodeInfo), which 1.25 to 1.34.1 read; without it they crash."""
     await _expect_field(stage, _OLD, "nodeInfo (1)", "1.25 to 1.34.1")
 
 
-@check("R65", "R66", after=("templates_are_not_empty",))
+@TEMPLATE_CHECKS.check("R65", "R66", after=("templates_are_not_empty",))
 async def new_releases_find_the_template(stage: Stage) -> None:
     """The template is in field 2 (nodeBytes), the only one that 1.35 and later read; without it they crash."""
     await _expect_field(stage, _NEW, "nodeBytes (2)", "1.35 and later")
 
 
-@check("R65", after=("old_releases_find_the_template", "new_releases_find_the_template"))
+@TEMPLATE_CHECKS.check("R65", after=("old_releases_find_the_template", "new_releases_find_the_template"))
 async def templates_are_nodes(stage: Stage) -> None:
     """The bytes are a core/v1 Node, marshalled, without the prefix of stored objects, with quantities that parse."""
     async for group, answer in _answers(stage):
@@ -175,7 +167,7 @@ async def templates_are_nodes(stage: Stage) -> None:
                 raise Violation(f"the template of {group.id!r}, as {release} reads it: {error}") from error
 
 
-@check("R66", after=("templates_are_nodes",))
+@TEMPLATE_CHECKS.check("R66", after=("templates_are_nodes",))
 async def both_template_fields_say_the_same(stage: Stage) -> None:
     """Old and new releases read the same template."""
     async for group, answer in _answers(stage):
@@ -183,7 +175,7 @@ async def both_template_fields_say_the_same(stage: Stage) -> None:
             raise Violation(f"nodeInfo (1) and nodeBytes (2) of {group.id!r} are two different nodes")
 
 
-@check("R68", after=("templates_are_nodes",))
+@TEMPLATE_CHECKS.check("R68", after=("templates_are_nodes",))
 async def templates_have_resources(stage: Stage) -> None:
     """Allocatable has cpu, memory and pods above zero, capacity cpu and memory: else no pod ever fits."""
     async for group, template in _templates(stage):
@@ -199,7 +191,7 @@ async def templates_have_resources(stage: Stage) -> None:
                 raise Violation(f"the template of {group.id!r} allows more {name} than its capacity")
 
 
-@check("R69", after=("templates_are_nodes",))
+@TEMPLATE_CHECKS.check("R69", after=("templates_are_nodes",))
 async def templates_have_labels(stage: Stage) -> None:
     """The template has at least the labels that every kubelet sets: kubernetes.io/arch and kubernetes.io/os."""
     async for group, template in _templates(stage):
@@ -208,7 +200,7 @@ async def templates_have_labels(stage: Stage) -> None:
                 raise Violation(f"the template of {group.id!r} has no label {label}: pods that ask for it never fit")
 
 
-@check("R70", level=Level.MUST, after=("templates_are_nodes",))
+@TEMPLATE_CHECKS.check("R70", level=Level.MUST, after=("templates_are_nodes",))
 async def templates_are_schedulable(stage: Stage) -> None:
     """The template is not marked as unschedulable: else nothing is ever placed on it."""
     async for group, template in _templates(stage):
@@ -216,7 +208,7 @@ async def templates_are_schedulable(stage: Stage) -> None:
             raise Violation(f"the template of {group.id!r} has spec.unschedulable: true")
 
 
-@check("R70", after=("templates_are_nodes",))
+@TEMPLATE_CHECKS.check("R70", after=("templates_are_nodes",))
 async def templates_have_lasting_taints_only(stage: Stage) -> None:
     """The template has no taint that comes and goes, and no providerID."""
     async for group, template in _templates(stage):
@@ -230,7 +222,7 @@ async def templates_have_lasting_taints_only(stage: Stage) -> None:
             )
 
 
-@check("R66", "R69", after=("templates_are_nodes",))
+@TEMPLATE_CHECKS.check("R66", "R69", after=("templates_are_nodes",))
 async def templates_stay_the_same(stage: Stage) -> None:
     """The same group gives the same template again."""
     async for group, template in _templates(stage):
@@ -266,19 +258,3 @@ async def _expect_field(stage: Stage, release: Release, field: str, readers: str
 
 def _amount(quantity: Quantity | None) -> float:
     return 0.0 if quantity is None else float(quantity.value)
-
-
-TEMPLATE_CHECKS: Final = (
-    templates_do_not_fail,
-    every_group_has_a_template,
-    templates_are_not_empty,
-    old_releases_find_the_template,
-    new_releases_find_the_template,
-    templates_are_nodes,
-    both_template_fields_say_the_same,
-    templates_have_resources,
-    templates_have_labels,
-    templates_are_schedulable,
-    templates_have_lasting_taints_only,
-    templates_stay_the_same,
-)

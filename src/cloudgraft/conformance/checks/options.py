@@ -7,12 +7,14 @@ from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Final
 
-from cloudgraft.conformance.check import Violation, check
+from cloudgraft.conformance.check import Violation, server_checks
 from cloudgraft.conformance.releases import AGES, CrashError, Options, Release
 from cloudgraft.conformance.rules import Level
 from cloudgraft.conformance.stage import Stage
 from cloudgraft.sdk.duration import format_duration
 from cloudgraft.sdk.errors import StatusCode
+
+CHECKS: Final = server_checks()
 
 # Two autoscalers with flags that share no value: an option that is the same in both answers is the server's own.
 _FLAGS: Final = Options()
@@ -28,7 +30,7 @@ _SINCE_1_29: Final = AGES[1:]
 _QUICK: Final = 0.024  # seconds: slower on average, and 5000 nodes take longer than --max-inactivity allows
 
 
-@check("R13", "R76", after=("groups_are_listed",))
+@CHECKS.check("R13", "R76", after=("groups_are_listed",))
 async def options_do_not_fail(stage: Stage) -> None:
     """NodeGroupGetOptions gives no error but code 12, to any release."""
     for group in stage.groups:
@@ -38,7 +40,7 @@ async def options_do_not_fail(stage: Stage) -> None:
                 answer.expect(f"of {group.id!r}, as {release} asks")
 
 
-@check("R8", "R73", after=("options_do_not_fail",))
+@CHECKS.check("R8", "R73", after=("options_do_not_fail",))
 async def old_releases_get_no_code_12_for_options(stage: Stage) -> None:
     """Releases up to 1.28 are answered OK with nothing set: they take code 12 for a failure and never scale down."""
     for group in stage.groups:
@@ -48,7 +50,7 @@ async def old_releases_get_no_code_12_for_options(stage: Stage) -> None:
                 raise Violation(f"{release} asked for the options of {group.id!r} and got code 12 (Unimplemented)")
 
 
-@check("R75", "T8", after=("options_do_not_fail",))
+@CHECKS.check("R75", "T8", after=("options_do_not_fail",))
 async def options_crash_no_release(stage: Stage) -> None:
     """Options that are set have every duration in the form that the asking release reads: an absent one crashes it."""
     async for group, release, _ in _replies(stage, AGES):
@@ -60,7 +62,7 @@ async def options_crash_no_release(stage: Stage) -> None:
                 raise Violation(f"the options of {group!r} crash the autoscaler: {error}") from error
 
 
-@check("R74", "R75", after=("options_crash_no_release",))
+@CHECKS.check("R74", "R75", after=("options_crash_no_release",))
 async def options_leave_time_to_boot(stage: Stage) -> None:
     """Options that are set have a MaxNodeProvisionTime above zero: with zero every new machine is deleted at once."""
     async for group, release, found in _replies(stage, _SINCE_1_29):
@@ -71,7 +73,7 @@ async def options_leave_time_to_boot(stage: Stage) -> None:
             )
 
 
-@check("R74", after=("options_crash_no_release",))
+@CHECKS.check("R74", after=("options_crash_no_release",))
 async def options_are_not_set_for_1_27_and_1_28(stage: Stage) -> None:
     """1.27 and 1.28 get no options at all: any that are set force their MaxNodeProvisionTime to zero (B1)."""
     async for group, release, found in _replies(stage, (Release(27), Release(28))):
@@ -82,7 +84,7 @@ async def options_are_not_set_for_1_27_and_1_28(stage: Stage) -> None:
             )
 
 
-@check("R75", after=("options_crash_no_release",))
+@CHECKS.check("R75", after=("options_crash_no_release",))
 async def options_are_not_set_for_1_35_and_later(stage: Stage) -> None:
     """1.35 to 1.37 get no options: any that are set force their MaxNodeStartupTime to zero (B3)."""
     async for group, release, found in _replies(stage, (Release(35), Release(37))):
@@ -93,7 +95,7 @@ async def options_are_not_set_for_1_35_and_later(stage: Stage) -> None:
             )
 
 
-@check("R74", after=("options_crash_no_release",))
+@CHECKS.check("R74", after=("options_crash_no_release",))
 async def options_are_complete(stage: Stage) -> None:
     """Options that are set leave nothing at zero that the autoscaler's own flags set."""
     async for group, release, found in _replies(stage, _SINCE_1_29):
@@ -104,7 +106,7 @@ async def options_are_complete(stage: Stage) -> None:
             )
 
 
-@check("R74", after=("options_are_complete",))
+@CHECKS.check("R74", after=("options_are_complete",))
 async def options_echo_the_right_defaults(stage: Stage) -> None:
     """Each option is the server's own or the default of the same name, never another one's default."""
     async for group, release, first in _replies(stage, _SINCE_1_29):
@@ -122,7 +124,7 @@ async def options_echo_the_right_defaults(stage: Stage) -> None:
                 )
 
 
-@check("R74", "R77", level=Level.SHOULD, after=("options_are_complete",))
+@CHECKS.check("R74", "R77", level=Level.SHOULD, after=("options_are_complete",))
 async def options_keep_the_booleans(stage: Stage) -> None:
     """Options that are set for 1.33 and later keep --ignore-daemonsets-utilization (B2)."""
     async for group, release, found in _replies(stage, AGES[2:], _BOTH_ON):
@@ -134,7 +136,7 @@ async def options_keep_the_booleans(stage: Stage) -> None:
                 )
 
 
-@check("R73", "R76", after=("options_do_not_fail",))
+@CHECKS.check("R73", "R76", after=("options_do_not_fail",))
 async def options_stay_the_same(stage: Stage) -> None:
     """The options of a group are the same however often they are asked."""
     for group in stage.groups:
@@ -143,7 +145,7 @@ async def options_stay_the_same(stage: Stage) -> None:
             raise Violation(f"four calls in a row gave different options of {group.id!r}")
 
 
-@check("R76", "R6", level=Level.NOTE, after=("options_do_not_fail",))
+@CHECKS.check("R76", "R6", level=Level.NOTE, after=("options_do_not_fail",))
 async def options_are_answered_from_memory(stage: Stage) -> None:
     """NodeGroupGetOptions takes milliseconds: it is four fifths of all calls."""
     quickest = min([(await stage.calls.options(stage.groups[0].id, _FLAGS)).seconds for _ in range(30)])
@@ -174,18 +176,3 @@ def _zeros(found: Options | None) -> list[str]:
 
 def _shown(value: object) -> str:
     return format_duration(value) if isinstance(value, timedelta) else str(value)
-
-
-CHECKS: Final = (
-    options_do_not_fail,
-    old_releases_get_no_code_12_for_options,
-    options_crash_no_release,
-    options_leave_time_to_boot,
-    options_are_not_set_for_1_27_and_1_28,
-    options_are_not_set_for_1_35_and_later,
-    options_are_complete,
-    options_echo_the_right_defaults,
-    options_keep_the_booleans,
-    options_stay_the_same,
-    options_are_answered_from_memory,
-)

@@ -6,10 +6,14 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from cloudgraft.conformance.check import NotJudged, Violation, check
+from cloudgraft.conformance.check import NotJudged, Violation, server_checks
 from cloudgraft.conformance.rules import Level
 from cloudgraft.conformance.stage import Stage, foreign
 from cloudgraft.sdk.errors import StatusCode
+
+INCREASE_CHECKS: Final = server_checks()
+CHECKS_AT_ONCE: Final = server_checks()
+DECREASE_CHECKS: Final = server_checks()
 
 # -- NodeGroupIncreaseSize ---------------------------------------------------------------------------------------------
 
@@ -18,7 +22,7 @@ _KEPT_FREE: Final = 4  # machines for the checks after the first
 _READY: Final = ("every_group_has_a_target", "every_group_lists_its_instances")
 
 
-@check("R43", "R45", after=_READY)
+@INCREASE_CHECKS.check("R43", "R45", after=_READY)
 async def increase_by_nothing_is_refused(stage: Stage) -> None:
     """IncreaseSize with a delta of 0 or less is an error and changes nothing."""
     before = await stage.target()
@@ -28,7 +32,7 @@ async def increase_by_nothing_is_refused(stage: Stage) -> None:
             raise Violation(f"IncreaseSize by {delta} changed the target from {before} to {after}")
 
 
-@check("R43", "R45", after=_READY)
+@INCREASE_CHECKS.check("R43", "R45", after=_READY)
 async def increase_beyond_max_is_refused(stage: Stage) -> None:
     """IncreaseSize beyond the group's maximum is an error and changes nothing."""
     before = await stage.target()
@@ -48,7 +52,7 @@ async def increase_beyond_max_is_refused(stage: Stage) -> None:
         )
 
 
-@check("R6", "R7", "R44", after=_READY)
+@INCREASE_CHECKS.check("R6", "R7", "R44", after=_READY)
 async def increase_answers_in_time(stage: Stage) -> None:
     """IncreaseSize answers within the deadline also for many machines: it records them and does not wait for them."""
     await stage.make_room(1)
@@ -63,7 +67,7 @@ async def increase_answers_in_time(stage: Stage) -> None:
     answer.expect(f"by {delta}, within the maximum of {stage.group.max_size}")
 
 
-@check("R1", "R6", "R28", "R42", after=("increase_answers_in_time",))
+@INCREASE_CHECKS.check("R1", "R6", "R28", "R42", after=("increase_answers_in_time",))
 async def reads_are_answered_while_machines_are_made(stage: Stage) -> None:
     """Refresh, TargetSize, Nodes and NodeGroupForNode answer within the deadline while machines are being made."""
     group = stage.group.id
@@ -78,7 +82,7 @@ async def reads_are_answered_while_machines_are_made(stage: Stage) -> None:
         raise Violation(f"while machines are being made {', '.join(late)} was not answered within the deadline")
 
 
-@check("R25", "R27", "R45", "T1", after=("reads_are_answered_while_machines_are_made",))
+@INCREASE_CHECKS.check("R25", "R27", "R45", "T1", after=("reads_are_answered_while_machines_are_made",))
 async def target_grows_at_once(stage: Stage) -> None:
     """The very next NodeGroupTargetSize after IncreaseSize shows exactly delta more."""
     await stage.make_room(2)
@@ -89,7 +93,7 @@ async def target_grows_at_once(stage: Stage) -> None:
         raise Violation(f"the target was {before}, IncreaseSize by 2 succeeded, and the next TargetSize is {after}")
 
 
-@check("R46", after=("target_grows_at_once",))
+@INCREASE_CHECKS.check("R46", after=("target_grows_at_once",))
 async def two_increases_are_two(stage: Stage) -> None:
     """Two IncreaseSize calls with the same delta add up: no call is taken for a repetition."""
     await stage.make_room(2)
@@ -101,7 +105,7 @@ async def two_increases_are_two(stage: Stage) -> None:
         raise Violation(f"the target was {before}, IncreaseSize by 1 succeeded twice, and the target is {after}")
 
 
-@check("R27", "R26", after=("target_grows_at_once",))
+@INCREASE_CHECKS.check("R27", "R26", after=("target_grows_at_once",))
 async def target_stays_the_same(stage: Stage) -> None:
     """The target is the same however often it is asked, over a Refresh and while machines are being made."""
     before = await stage.target()
@@ -113,7 +117,7 @@ async def target_stays_the_same(stage: Stage) -> None:
         raise Violation(f"nothing was changed, but the target went from {before} to {seen}")
 
 
-@check("R45", "R46", after=("target_grows_at_once",))
+@INCREASE_CHECKS.check("R45", "R46", after=("target_grows_at_once",))
 async def other_groups_stay_as_they_are(stage: Stage) -> None:
     """An increase of one group changes the target of no other."""
     unused = [group for group, state in stage.scene.before.items() if state.is_empty and group not in stage.touched]
@@ -126,7 +130,7 @@ async def other_groups_stay_as_they_are(stage: Stage) -> None:
             )
 
 
-@check("R46", "R89", after=("two_increases_are_two",))
+@CHECKS_AT_ONCE.check("R46", "R89", after=("two_increases_are_two",))
 async def increases_at_the_same_time_add_up(stage: Stage) -> None:
     """Two autoscalers during a change of leader: two increases at once are both made, or refused, never mixed up."""
     await stage.make_room(2)
@@ -138,7 +142,7 @@ async def increases_at_the_same_time_add_up(stage: Stage) -> None:
         raise Violation(f"the target was {before}, {made} of two increases by 1 at once succeeded, and it is {after}")
 
 
-@check("R46", after=("two_increases_are_two",))
+@CHECKS_AT_ONCE.check("R46", after=("two_increases_are_two",))
 async def increases_of_two_groups_may_come_at_once(stage: Stage) -> None:
     """With --parallel-scale-up two groups are increased at the same time: each grows by its own delta."""
     other = stage.scene.floor
@@ -154,23 +158,10 @@ async def increases_of_two_groups_may_come_at_once(stage: Stage) -> None:
         raise Violation(f"two groups grew at once by 2 and by 1: their targets were {before} and are {after}")
 
 
-INCREASE_CHECKS: Final = (
-    increase_by_nothing_is_refused,
-    increase_beyond_max_is_refused,
-    increase_answers_in_time,
-    reads_are_answered_while_machines_are_made,
-    target_grows_at_once,
-    two_increases_are_two,
-    target_stays_the_same,
-    other_groups_stay_as_they_are,
-)
-CHECKS_AT_ONCE: Final = (increases_at_the_same_time_add_up, increases_of_two_groups_may_come_at_once)
-
-
 # -- NodeGroupDecreaseTargetSize ---------------------------------------------------------------------------------------
 
 
-@check("R59", after=("increase_answers_in_time",))
+@DECREASE_CHECKS.check("R59", after=("increase_answers_in_time",))
 async def decrease_by_nothing_is_refused(stage: Stage) -> None:
     """DecreaseTargetSize with a delta of 0 or more is an error and changes nothing."""
     before = await stage.target()
@@ -180,7 +171,17 @@ async def decrease_by_nothing_is_refused(stage: Stage) -> None:
             raise Violation(f"DecreaseTargetSize by {delta} changed the target from {before} to {after}")
 
 
-@check("R60", "R62", "R64", "T5", after=("decrease_deletes_no_machine", "target_grows_at_once"))
+@DECREASE_CHECKS.check(
+    "R59", "R62", "R63", "T4", "T5", after=("decrease_by_nothing_is_refused", "new_machines_are_listed")
+)
+async def decrease_deletes_no_machine(stage: Stage) -> None:
+    """DecreaseTargetSize never deletes a machine that is there, and stops at the number of live instances."""
+    await stage.booted(2)
+    for delta in (1, 2):
+        (await _decrease(stage, delta)).judge()
+
+
+@DECREASE_CHECKS.check("R60", "R62", "R64", "T5", after=("decrease_deletes_no_machine", "target_grows_at_once"))
 async def decrease_gives_back_what_never_came(stage: Stage) -> None:
     """Right after an increase, DecreaseTargetSize takes back what has no instance yet, and not more."""
     await stage.make_room(2)
@@ -203,15 +204,7 @@ async def decrease_gives_back_what_never_came(stage: Stage) -> None:
         )
 
 
-@check("R59", "R62", "R63", "T4", "T5", after=("decrease_by_nothing_is_refused", "new_machines_are_listed"))
-async def decrease_deletes_no_machine(stage: Stage) -> None:
-    """DecreaseTargetSize never deletes a machine that is there, and stops at the number of live instances."""
-    await stage.booted(2)
-    for delta in (1, 2):
-        (await _decrease(stage, delta)).judge()
-
-
-@check("R60", "R61", "R62", level=Level.SHOULD, after=("decrease_deletes_no_machine",))
+@DECREASE_CHECKS.check("R60", "R61", "R62", level=Level.SHOULD, after=("decrease_deletes_no_machine",))
 async def decrease_with_nothing_to_give_back_is_ok(stage: Stage) -> None:
     """DecreaseTargetSize when every machine is there answers OK: an error would end every loop of the autoscaler."""
     await stage.booted(2)
@@ -222,7 +215,7 @@ async def decrease_with_nothing_to_give_back_is_ok(stage: Stage) -> None:
         )
 
 
-@check("R62", after=("decrease_with_nothing_to_give_back_is_ok",))
+@DECREASE_CHECKS.check("R62", after=("decrease_with_nothing_to_give_back_is_ok",))
 async def decrease_goes_below_min(stage: Stage) -> None:
     """DecreaseTargetSize does not look at the group's minimum."""
     floor = stage.scene.floor
@@ -282,12 +275,3 @@ async def _decrease(stage: Stage, delta: int) -> _Change:
         there=tuple(each.id for each in listed if not each.is_creating),
         is_short=len(listed) < target,
     )
-
-
-DECREASE_CHECKS: Final = (
-    decrease_by_nothing_is_refused,
-    decrease_deletes_no_machine,
-    decrease_gives_back_what_never_came,
-    decrease_with_nothing_to_give_back_is_ok,
-    decrease_goes_below_min,
-)

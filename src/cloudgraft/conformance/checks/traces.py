@@ -6,16 +6,18 @@ import asyncio
 from typing import Final
 
 from cloudgraft.conformance.calls import delete_request
-from cloudgraft.conformance.check import Violation, check
+from cloudgraft.conformance.check import Violation, server_checks
 from cloudgraft.conformance.releases import Options
 from cloudgraft.conformance.stage import Stage, fake, foreign
+
+CHECKS: Final = server_checks()
 
 _GIVEN_UP_AFTER: Final = (0.0005, 0.002, 0.01)  # seconds: before, while and after the server works
 _BASICS: Final = ("target_grows_at_once", "new_machines_are_listed", "listed_instances_belong_to_their_group")
 _DELETION: Final = (*_BASICS, "deletion_may_be_repeated", "deleted_machines_are_deleting", "stand_ins_are_deleted")
 
 
-@check("T1", "T10", after=_BASICS)
+@CHECKS.check("T1", "T10", after=_BASICS)
 async def trace_scale_up(stage: Stage) -> None:
     """A loop reads everything, increases by two, sees it in the target, and lists the new machines until they join."""
     await stage.make_room(2)
@@ -30,7 +32,7 @@ async def trace_scale_up(stage: Stage) -> None:
     await _expect_invariants(stage)
 
 
-@check("T2", "T10", after=(*_BASICS, "registered_nodes_belong_to_their_group"))
+@CHECKS.check("T2", "T10", after=(*_BASICS, "registered_nodes_belong_to_their_group"))
 async def trace_registration(stage: Stage) -> None:
     """A node joins under a listed id: it belongs to the group, stays listed, and the target stays."""
     [own] = await stage.machines(1)
@@ -43,7 +45,7 @@ async def trace_registration(stage: Stage) -> None:
     await _expect_invariants(stage)
 
 
-@check("T4", "R50", "T10", after=(*_DELETION, "decrease_with_nothing_to_give_back_is_ok"))
+@CHECKS.check("T4", "R50", "T10", after=(*_DELETION, "decrease_with_nothing_to_give_back_is_ok"))
 async def trace_slow_start(stage: Stage) -> None:
     """Machines that never join are deleted by stand-ins, and the target is back where it was."""
     await stage.make_room(2)
@@ -54,7 +56,7 @@ async def trace_slow_start(stage: Stage) -> None:
     await _expect_invariants(stage)
 
 
-@check("R61", "R63", "T4", "T10", after=("trace_slow_start",), since="1.36")
+@CHECKS.check("R61", "R63", "T4", "T10", after=("trace_slow_start",), since="1.36")
 async def trace_timed_out_scale_up(stage: Stage) -> None:
     """The whole of a scale-up that took too long is taken back, and its machines are deleted: each counts out once."""
     await stage.make_room(2)
@@ -72,7 +74,9 @@ async def trace_timed_out_scale_up(stage: Stage) -> None:
     await _expect_invariants(stage)
 
 
-@check("T5", "R60", "T10", after=(*_BASICS, "decrease_gives_back_what_never_came", "decrease_deletes_no_machine"))
+@CHECKS.check(
+    "T5", "R60", "T10", after=(*_BASICS, "decrease_gives_back_what_never_came", "decrease_deletes_no_machine")
+)
 async def trace_lost_request(stage: Stage) -> None:
     """DecreaseTargetSize, however often it comes, never leads below the machines that are there."""
     await stage.make_room(2)
@@ -86,7 +90,7 @@ async def trace_lost_request(stage: Stage) -> None:
     await _expect_invariants(stage)
 
 
-@check(
+@CHECKS.check(
     "T6", "R49", "R55", "T10", after=(*_DELETION, "mixed_deletions_do_nothing", "deletions_may_come_at_the_same_time")
 )
 async def trace_scale_down(stage: Stage) -> None:
@@ -108,7 +112,7 @@ async def trace_scale_down(stage: Stage) -> None:
     await _expect_invariants(stage)
 
 
-@check("T7", "R7", "R45", after=("target_grows_at_once",))
+@CHECKS.check("T7", "R7", "R45", after=("target_grows_at_once",))
 async def a_given_up_increase_is_done_once_or_not(stage: Stage) -> None:
     """IncreaseSize that the client gives up is made once or not at all, and that stays so."""
     for seconds in _GIVEN_UP_AFTER:
@@ -122,7 +126,7 @@ async def a_given_up_increase_is_done_once_or_not(stage: Stage) -> None:
             raise Violation(f"the target was {before}, IncreaseSize by 1 was given up, and the target then was {seen}")
 
 
-@check("T7", "R7", "R54", after=("deletion_may_be_repeated", "deleted_machines_are_deleting"))
+@CHECKS.check("T7", "R7", "R54", after=("deletion_may_be_repeated", "deleted_machines_are_deleting"))
 async def a_given_up_deletion_is_done_once_or_not(stage: Stage) -> None:
     """DeleteNodes that the client gives up is made once or not at all; the repetition makes it so once."""
     for seconds in _GIVEN_UP_AFTER:
@@ -138,7 +142,7 @@ async def a_given_up_deletion_is_done_once_or_not(stage: Stage) -> None:
             raise Violation(f"the target was {before}; one node was deleted, given up and deleted again; it is {after}")
 
 
-@check("T10", after=("live_instances_are_within_the_target", "listed_instances_belong_to_their_group"))
+@CHECKS.check("T10", after=("live_instances_are_within_the_target", "listed_instances_belong_to_their_group"))
 async def invariants_hold_at_the_end(stage: Stage) -> None:
     """After all that: targets not negative, live machines within them, ids unique, each in its group."""
     await _expect_invariants(stage)
@@ -180,16 +184,3 @@ async def _expect_invariants(stage: Stage) -> None:
         found = (await stage.calls.group_for_node(fake(each.id))).expect(f"for the listed {each.id!r}")
         if found.id != stage.group.id:
             raise Violation(f"{each.id!r} is listed in {stage.group.id!r} and said to be in {found.id or 'no group'!r}")
-
-
-CHECKS: Final = (
-    trace_scale_up,
-    trace_registration,
-    trace_slow_start,
-    trace_timed_out_scale_up,
-    trace_lost_request,
-    trace_scale_down,
-    a_given_up_increase_is_done_once_or_not,
-    a_given_up_deletion_is_done_once_or_not,
-    invariants_hold_at_the_end,
-)

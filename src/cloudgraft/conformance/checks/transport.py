@@ -8,11 +8,17 @@ from typing import Final
 
 from cloudgraft.client.connection import Connection
 from cloudgraft.conformance.calls import Calls, Probe
-from cloudgraft.conformance.check import NotJudged, Violation, check
+from cloudgraft.conformance.check import NotJudged, Violation, server_checks
 from cloudgraft.conformance.prepare import first_calls
 from cloudgraft.conformance.rules import Level
 from cloudgraft.conformance.stage import Stage, foreign
 from cloudgraft.sdk.errors import StatusCode
+
+CHECKS_BEFORE_ALL: Final = server_checks()
+CHECKS: Final = server_checks()
+CHECKS_AT_ONCE: Final = server_checks()
+LIFECYCLE_CHECKS: Final = server_checks()
+CHECKS_AT_THE_END: Final = server_checks()
 
 # -- calls and connection ----------------------------------------------------------------------------------------------
 
@@ -24,7 +30,7 @@ _SINGLE_READS: Final = (
 )
 
 
-@check("R3", "T9")
+@CHECKS_BEFORE_ALL.check("R3", "T9")
 async def calls_work_before_refresh(stage: Stage) -> None:
     """NodeGroups, NodeGroupForNode, TargetSize and Nodes work before the first Refresh."""
     again = await first_calls(stage.calls)  # other checks judge what fails after a Refresh too
@@ -40,24 +46,7 @@ async def calls_work_before_refresh(stage: Stage) -> None:
         )
 
 
-@check("R1", "R6")
-async def refresh_succeeds(stage: Stage) -> None:
-    """Refresh answers OK within the deadline, every time."""
-    for _ in range(3):
-        (await stage.calls.refresh()).expect()
-    for answer in await asyncio.gather(*(stage.calls.refresh() for _ in range(3))):
-        answer.expect("three at once")
-
-
-@check("R1", after=("refresh_succeeds",))
-async def refresh_is_quick(stage: Stage) -> None:
-    """Refresh leaves half of the deadline: what takes long is done in the background."""
-    seconds = min([(await stage.calls.refresh()).seconds for _ in range(2)])
-    if seconds > stage.deadline / 2:
-        raise Violation(f"Refresh took {seconds:.1f} s of the {stage.deadline:g} s that the autoscaler waits")
-
-
-@check("R8")
+@CHECKS.check("R8")
 async def required_calls_are_implemented(stage: Stage) -> None:
     """Only the template, the options and the two prices may be answered with code 12 (Unimplemented)."""
     group = stage.scene.group.id if stage.scene.group else "no-such-group"
@@ -78,7 +67,24 @@ async def required_calls_are_implemented(stage: Stage) -> None:
         )
 
 
-@check("R9")
+@CHECKS.check("R1", "R6")
+async def refresh_succeeds(stage: Stage) -> None:
+    """Refresh answers OK within the deadline, every time."""
+    for _ in range(3):
+        (await stage.calls.refresh()).expect()
+    for answer in await asyncio.gather(*(stage.calls.refresh() for _ in range(3))):
+        answer.expect("three at once")
+
+
+@CHECKS.check("R1", after=("refresh_succeeds",))
+async def refresh_is_quick(stage: Stage) -> None:
+    """Refresh leaves half of the deadline: what takes long is done in the background."""
+    seconds = min([(await stage.calls.refresh()).seconds for _ in range(2)])
+    if seconds > stage.deadline / 2:
+        raise Violation(f"Refresh took {seconds:.1f} s of the {stage.deadline:g} s that the autoscaler waits")
+
+
+@CHECKS.check("R9")
 async def http2_is_agreed_on(stage: Stage) -> None:
     """With TLS the server agrees on HTTP/2 by ALPN; autoscalers since 1.33 insist on it."""
     config = stage.calls.probe.connection.config
@@ -102,7 +108,7 @@ async def http2_is_agreed_on(stage: Stage) -> None:
         raise Violation(f"the server did not agree on h2 by ALPN, but on {agreed!r}")
 
 
-@check("R6", "R76", "R89", after=_SINGLE_READS)
+@CHECKS_AT_ONCE.check("R6", "R76", "R89", after=_SINGLE_READS)
 async def calls_may_come_at_the_same_time(stage: Stage) -> None:
     """Many reads at once are all answered, and targets alike."""
     group = stage.group.id
@@ -119,23 +125,13 @@ async def calls_may_come_at_the_same_time(stage: Stage) -> None:
         raise Violation(f"ten NodeGroupTargetSize at once gave different answers: {sorted(found)}")
 
 
-CHECKS_BEFORE_ALL: Final = (calls_work_before_refresh,)
-CHECKS: Final = (
-    required_calls_are_implemented,
-    refresh_succeeds,
-    refresh_is_quick,
-    http2_is_agreed_on,
-)
-CHECKS_AT_ONCE: Final = (calls_may_come_at_the_same_time,)
-
-
 # -- several clients ---------------------------------------------------------------------------------------------------
 
 
 _CHANGES: Final = ("NodeGroupIncreaseSize", "NodeGroupDeleteNodes", "NodeGroupDecreaseTargetSize")
 
 
-@check("R5", after=("new_machines_are_listed",))
+@LIFECYCLE_CHECKS.check("R5", after=("new_machines_are_listed",))
 async def cleanup_deletes_nothing(stage: Stage) -> None:
     """Cleanup may come twice; it deletes no machine, and the server goes on answering."""
     await stage.machines(1)
@@ -149,7 +145,7 @@ async def cleanup_deletes_nothing(stage: Stage) -> None:
         raise Violation(f"after Cleanup {gone} are deleting or gone")
 
 
-@check("R89", after=("increases_at_the_same_time_add_up", "deletion_lowers_the_target"))
+@LIFECYCLE_CHECKS.check("R89", after=("increases_at_the_same_time_add_up", "deletion_lowers_the_target"))
 async def changes_of_two_clients_do_not_mix(stage: Stage) -> None:
     """An increase by one client and a deletion by another at the same time are both made, in whatever order."""
     await stage.make_room(2)
@@ -167,7 +163,7 @@ async def changes_of_two_clients_do_not_mix(stage: Stage) -> None:
         )
 
 
-@check("R3", "R88", "T9", after=("deleted_machines_are_deleting", "calls_work_before_refresh"))
+@LIFECYCLE_CHECKS.check("R3", "R88", "T9", after=("deleted_machines_are_deleting", "calls_work_before_refresh"))
 async def a_new_client_finds_everything(stage: Stage) -> None:
     """An autoscaler that starts again finds the same targets and machines, and deletions go on without it."""
     ids = await stage.machines(2)
@@ -186,7 +182,9 @@ async def a_new_client_finds_everything(stage: Stage) -> None:
         raise Violation(f"a new client finds target {now} and {sorted(live)} instead of {target} and {sorted(known)}")
 
 
-@check("R7", "R44", "R54", level=Level.SHOULD, after=("increase_answers_in_time", "deletion_answers_in_time"))
+@CHECKS_AT_THE_END.check(
+    "R7", "R44", "R54", level=Level.SHOULD, after=("increase_answers_in_time", "deletion_answers_in_time")
+)
 async def changes_are_answered_soon(stage: Stage) -> None:
     """Changes leave half of the deadline: what takes long is done after the answer."""
     for rpc in _CHANGES:
@@ -196,11 +194,3 @@ async def changes_are_answered_soon(stage: Stage) -> None:
                 f"{rpc} took {seconds:.1f} s of the {stage.deadline:g} s that the autoscaler waits: the cloud is "
                 "called inside the call, and a larger or slower change will not be answered in time"
             )
-
-
-LIFECYCLE_CHECKS: Final = (
-    cleanup_deletes_nothing,
-    changes_of_two_clients_do_not_mix,
-    a_new_client_finds_everything,
-)
-CHECKS_AT_THE_END: Final = (changes_are_answered_soon,)

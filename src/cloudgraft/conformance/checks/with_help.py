@@ -7,15 +7,17 @@ from typing import Final
 from google.protobuf.message import Message
 
 from cloudgraft.conformance.calls import Answer, Listed
-from cloudgraft.conformance.check import Need, NotJudged, Violation, check
+from cloudgraft.conformance.check import Need, NotJudged, Violation, server_checks
 from cloudgraft.conformance.stage import Stage, fake
 from cloudgraft.sdk.errors import StatusCode
+
+CHECKS: Final = server_checks()
 
 _BOTH: Final = (Need.RESTART, Need.SLOW_CLOUD)
 _READY: Final = ("new_machines_are_listed", "deletion_lowers_the_target")
 
 
-@check("R34", "R35", "R39", "R64", after=("new_machines_are_listed",), needs=(Need.STOCK_OUT,))
+@CHECKS.check("R34", "R35", "R39", "R64", after=("new_machines_are_listed",), needs=(Need.STOCK_OUT,))
 async def stock_out_is_told(stage: Stage) -> None:
     """What cannot be bought is listed as creating with an error of class 1, or refused without a trace."""
     await stage.make_room(1)
@@ -34,7 +36,9 @@ async def stock_out_is_told(stage: Stage) -> None:
             raise Violation(f"{each.id!r} is out of stock and has the error class {each.error_class} instead of 1")
 
 
-@check("R19", "R37", "R38", "T3", after=("stock_out_is_told", "deletion_lowers_the_target"), needs=(Need.STOCK_OUT,))
+@CHECKS.check(
+    "R19", "R37", "R38", "T3", after=("stock_out_is_told", "deletion_lowers_the_target"), needs=(Need.STOCK_OUT,)
+)
 async def failed_machines_can_be_deleted(stage: Stage) -> None:
     """A failed machine is deleted by its stand-in, is at once no longer creating with an error, and counts out once."""
     async with stage.hooks.during(Need.STOCK_OUT):
@@ -62,7 +66,7 @@ async def failed_machines_can_be_deleted(stage: Stage) -> None:
                 )
 
 
-@check("R1", "R6", "R7", "R44", "R54", "T7", after=_READY, needs=(Need.SLOW_CLOUD,))
+@CHECKS.check("R1", "R6", "R7", "R44", "R54", "T7", after=_READY, needs=(Need.SLOW_CLOUD,))
 async def a_slow_cloud_slows_no_call(stage: Stage) -> None:
     """While the cloud hangs every call is answered within the deadline, and what was answered stays true."""
     [own] = await stage.machines(1)
@@ -86,7 +90,24 @@ async def a_slow_cloud_slows_no_call(stage: Stage) -> None:
         )
 
 
-@check("R10", "R88", "T9", after=(*_READY, "deleted_machines_are_deleting"), needs=(Need.RESTART,))
+@CHECKS.check("R20", "R56", after=_READY, needs=(Need.LOST_MACHINE,))
+async def a_lost_machine_can_be_deleted(stage: Stage) -> None:
+    """DeleteNodes of a machine that died behind the server's back is OK, and it counts out once."""
+    [own] = await stage.booted(1)
+    await stage.hooks.lose(own)
+    (await stage.calls.refresh()).expect()
+    (await stage.delete([stage.real(own)])).expect("a machine that died: its Node is still there")
+
+    async def agree() -> bool:
+        live = {listed.id for listed in await stage.live()}
+        return own not in live and len(live) == await stage.target()
+
+    if not await stage.until(agree, stage.config.patience.delete):
+        live, target = [listed.id for listed in await stage.live()], await stage.target()
+        raise Violation(f"{own!r} was lost and deleted; the target is {target}, and the live instances are {live}")
+
+
+@CHECKS.check("R10", "R88", "T9", after=(*_READY, "deleted_machines_are_deleting"), needs=(Need.RESTART,))
 async def a_restart_loses_nothing(stage: Stage) -> None:
     """After a restart of the server group ids, targets, ids of machines and accepted deletions are as before."""
     ids = await stage.booted(3)
@@ -103,7 +124,7 @@ async def a_restart_loses_nothing(stage: Stage) -> None:
         raise Violation(f"a deletion repeated after a restart changed the target from {target} to {now}")
 
 
-@check("R33", "R88", "T9", after=("a_restart_loses_nothing", "a_slow_cloud_slows_no_call"), needs=_BOTH)
+@CHECKS.check("R33", "R88", "T9", after=("a_restart_loses_nothing", "a_slow_cloud_slows_no_call"), needs=_BOTH)
 async def a_restart_in_the_middle_loses_nothing(stage: Stage) -> None:
     """Changes that were accepted while the cloud hung, and not made yet, are not forgotten by a restart."""
     ids = await stage.booted(2)
@@ -121,23 +142,6 @@ async def a_restart_in_the_middle_loses_nothing(stage: Stage) -> None:
             raise Violation(
                 f"the deletion of {ids[0]!r} was accepted before the restart, and after it the machine is back"
             )
-
-
-@check("R20", "R56", after=_READY, needs=(Need.LOST_MACHINE,))
-async def a_lost_machine_can_be_deleted(stage: Stage) -> None:
-    """DeleteNodes of a machine that died behind the server's back is OK, and it counts out once."""
-    [own] = await stage.booted(1)
-    await stage.hooks.lose(own)
-    (await stage.calls.refresh()).expect()
-    (await stage.delete([stage.real(own)])).expect("a machine that died: its Node is still there")
-
-    async def agree() -> bool:
-        live = {listed.id for listed in await stage.live()}
-        return own not in live and len(live) == await stage.target()
-
-    if not await stage.until(agree, stage.config.patience.delete):
-        live, target = [listed.id for listed in await stage.live()], await stage.target()
-        raise Violation(f"{own!r} was lost and deleted; the target is {target}, and the live instances are {live}")
 
 
 async def _restart(stage: Stage) -> None:
@@ -190,13 +194,3 @@ async def _failed(stage: Stage) -> list[Listed]:
 def _expect_answer(answer: Answer[Message]) -> None:
     if answer.status is StatusCode.DEADLINE_EXCEEDED:
         raise Violation(f"the cloud hangs, and {answer.rpc} was not answered within {answer.seconds:.1f} s")
-
-
-CHECKS: Final = (
-    stock_out_is_told,
-    failed_machines_can_be_deleted,
-    a_slow_cloud_slows_no_call,
-    a_lost_machine_can_be_deleted,
-    a_restart_loses_nothing,
-    a_restart_in_the_middle_loses_nothing,
-)

@@ -9,10 +9,10 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from cloudgraft.conformance.check import NotJudged, Violation
+from cloudgraft.conformance.check import Check, NotJudged, Violation
 from cloudgraft.conformance.driver.checks import DRIVER_CHECKS
 from cloudgraft.conformance.driver.settings import AnyDriver, DriverSettings
-from cloudgraft.conformance.driver.stage import DriverCheck, DriverStage
+from cloudgraft.conformance.driver.stage import DriverStage
 from cloudgraft.conformance.driver.under_test import DriverUnderTest, Marks
 from cloudgraft.conformance.report import Exchange, Report, Result, Status
 from cloudgraft.sdk.errors import (
@@ -75,7 +75,7 @@ async def judge_driver(
     )
 
 
-def _chosen(only: Collection[str]) -> Sequence[DriverCheck]:
+def _chosen(only: Collection[str]) -> Sequence[Check[DriverStage]]:
     """The checks to make, in order, with those that they come after."""
     by_name = {check.name: check for check in DRIVER_CHECKS}
     known = {*by_name, *(rule for check in DRIVER_CHECKS for rule in check.rules)}
@@ -90,7 +90,7 @@ def _chosen(only: Collection[str]) -> Sequence[DriverCheck]:
     return [check for check in DRIVER_CHECKS if check.name in needed]
 
 
-async def _judge(check: DriverCheck, under_test: DriverUnderTest, results: Mapping[str, Result]) -> Result:
+async def _judge(check: Check[DriverStage], under_test: DriverUnderTest, results: Mapping[str, Result]) -> Result:
     began = time.monotonic()
     exchanges: list[Exchange] = []
     blocked = [name for name in check.after if name in results and results[name].status in _BLOCKS]
@@ -124,7 +124,7 @@ def _masked_call(call: Exchange, secrets: Sequence[str]) -> Exchange:
     )
 
 
-async def _run(check: DriverCheck, under_test: DriverUnderTest, exchanges: list[Exchange]) -> tuple[Status, str]:
+async def _run(check: Check[DriverStage], under_test: DriverUnderTest, exchanges: list[Exchange]) -> tuple[Status, str]:
     """Runs a check; a driver that it may have harmed is not used again."""
     is_harmed = True
     try:

@@ -1,26 +1,20 @@
-"""Defines a check of a driver, and the stage that it works with."""
+"""Gives checks of a driver machines to create, lists to read, other drivers, and messages for failures."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 
-from cloudgraft.conformance.check import NotJudged, Violation
+from cloudgraft.conformance.check import Checks, NotJudged, Violation
 from cloudgraft.conformance.driver.rules import DRIVER_RULES
 from cloudgraft.conformance.driver.settings import AnyDriver, DriverSettings
 from cloudgraft.conformance.driver.under_test import Calls, DriverUnderTest, Marks, certain_after, known, shut
 from cloudgraft.conformance.report import Exchange
-from cloudgraft.conformance.rules import Level
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineSpec, MachineState
 from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, OutOfStockError, QuotaExceededError, Retry
-
-# -- stage -------------------------------------------------------------------------------------------------------------
-# A check works with machines to create, lists to read, other drivers, and messages for failures.
-
 
 _STEP = 0.05  # seconds between two lists; ten times as much for a cloud whose list is late
 _FULL = (QuotaExceededError, OutOfStockError)
@@ -217,34 +211,6 @@ def lost_tags(machine: Machine, tags: Mapping[str, str]) -> str:
     return "; ".join(wrong)
 
 
-# -- checks ------------------------------------------------------------------------------------------------------------
-
-
-_BY_WEIGHT = (Level.MUST, Level.SHOULD, Level.NOTE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriverCheck:
-    """One check, and the rules that it is about."""
-
-    name: str
-    title: str
-    rules: tuple[str, ...]
-    level: Level
-    run: Callable[[DriverStage], Awaitable[None]]
-    after: tuple[str, ...] = ()
-    """Checks that must have passed, else this one would only repeat their failure."""
-
-
-def driver_check(
-    *rules: str, after: Sequence[str] = ()
-) -> Callable[[Callable[[DriverStage], Awaitable[None]]], DriverCheck]:
-    """Makes a :class:`DriverCheck` of a function; its level is the highest of its rules."""
-    level = min((DRIVER_RULES[rule].level for rule in rules), key=_BY_WEIGHT.index)
-
-    def make(run: Callable[[DriverStage], Awaitable[None]]) -> DriverCheck:
-        title = " ".join((run.__doc__ or "").strip().partition("\n\n")[0].split())
-        name = getattr(run, "__name__", "")
-        return DriverCheck(name=name, title=title, rules=rules, level=level, run=run, after=tuple(after))
-
-    return make
+def driver_checks() -> Checks[DriverStage]:
+    """A list for checks of drivers."""
+    return Checks(DRIVER_RULES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from rich import box
 from rich.table import Table
@@ -22,10 +22,10 @@ class Row:
     """One rule and the checks that name it."""
 
     rule: Rule
-    checks: tuple[Check, ...]
+    checks: tuple[Check[Any], ...]
 
 
-def rows(checks: Iterable[Check], only: Sequence[str] = ()) -> list[Row]:
+def rows(checks: Iterable[Check[Any]], only: Sequence[str] = ()) -> list[Row]:
     """A row for every rule, or for those in `only`, which may name rules and checks."""
     every = tuple(checks)
     found = [Row(rule=rule, checks=tuple(c for c in every if rule.id in c.rules)) for rule in RULES.values()]
@@ -59,7 +59,7 @@ def to_json(table: Iterable[Row]) -> str:
     return json.dumps(data, indent=2)
 
 
-def _check(check: Check) -> dict[str, object]:
+def _check(check: Check[Any]) -> dict[str, object]:
     return {
         "name": check.name,
         "title": check.title,

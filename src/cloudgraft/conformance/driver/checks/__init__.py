@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cloudgraft.conformance.check import Check
 from cloudgraft.conformance.driver.checks import answers, deletion, interrupted, life, once, troubles
-from cloudgraft.conformance.driver.stage import DriverCheck
+from cloudgraft.conformance.driver.stage import DriverStage
 
 __all__ = ["DRIVER_CHECKS"]
 
-DRIVER_CHECKS: Sequence[DriverCheck] = (
+DRIVER_CHECKS: Sequence[Check[DriverStage]] = (
     *answers.CHECKS,
     *deletion.OWNERSHIP_CHECKS,
     *deletion.CHECKS,

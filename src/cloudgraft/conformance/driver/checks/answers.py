@@ -7,15 +7,17 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from cloudgraft.conformance.check import Violation
-from cloudgraft.conformance.driver.stage import DriverStage, driver_check, expect, ids
+from cloudgraft.conformance.driver.stage import DriverStage, driver_checks, expect, ids
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineState
+
+CHECKS = driver_checks()
 
 _LONGEST_DELAY = timedelta(hours=1)
 _SKEW = timedelta(minutes=5)  # between the cloud's clock and ours
 LISTED = ("list_makes_sense", "create_answers_with_the_machine", "a_new_machine_is_listed")
 
 
-@driver_check("D1")
+@CHECKS.check("D1")
 async def traits_are_declared(stage: DriverStage) -> None:
     """The traits are a DriverTraits, sane, and from start() on the same, in every instance."""
     traits: object = stage.traits
@@ -31,7 +33,7 @@ async def traits_are_declared(stage: DriverStage) -> None:
     expect(stage.traits == traits, f"the traits were {traits} and are {stage.traits} after the first call")
 
 
-@driver_check("D2", after=("traits_are_declared",))
+@CHECKS.check("D2", after=("traits_are_declared",))
 async def list_makes_sense(stage: DriverStage) -> None:
     """A list is a sequence of machines; each has an id that no other has, a MachineState, tags, and sane times."""
     _check_list(await stage.calls.list())
@@ -65,7 +67,7 @@ def nonsense(machine: object) -> str:
     return "" if isinstance(machine.tags, Mapping) else "its tags are not a mapping"
 
 
-@driver_check("D3", after=("list_makes_sense",))
+@CHECKS.check("D3", after=("list_makes_sense",))
 async def create_answers_with_the_machine(stage: DriverStage) -> None:
     """Create answers with a machine that has an id, the name that was asked for, and a state that is not an end."""
     spec = stage.spec()
@@ -77,7 +79,7 @@ async def create_answers_with_the_machine(stage: DriverStage) -> None:
     expect(is_fine, f"create() answered with a machine that is {machine.state.name}; raise an error instead")
 
 
-@driver_check("D4", "D2", after=("create_answers_with_the_machine",))
+@CHECKS.check("D4", "D2", after=("create_answers_with_the_machine",))
 async def a_new_machine_is_listed(stage: DriverStage) -> None:
     """A machine is in every list that begins list_delay after its create ended, under the name that was asked for."""
     spec = stage.spec()
@@ -91,7 +93,7 @@ async def a_new_machine_is_listed(stage: DriverStage) -> None:
         expect(is_there, f"an earlier list had {spec.name}, and one that began list_delay after its create has not")
 
 
-@driver_check("D5", after=LISTED)
+@CHECKS.check("D5", after=LISTED)
 async def machine_ids_are_their_own(stage: DriverStage) -> None:
     """A machine has the same id in create's answer and in every list, and two machines have two."""
     first, second = stage.spec(), stage.spec()
@@ -109,7 +111,7 @@ async def machine_ids_are_their_own(stage: DriverStage) -> None:
             )
 
 
-@driver_check("D6", after=("machine_ids_are_their_own",))
+@CHECKS.check("D6", after=("machine_ids_are_their_own",))
 async def provider_ids_hold(stage: DriverStage) -> None:
     """A providerID follows the declared format, never changes once known, and is no other machine's."""
     specs = [stage.spec(), stage.spec()]
@@ -144,7 +146,7 @@ def _note(stage: DriverStage, machine: Machine, known: dict[str, str]) -> None:
     )
 
 
-@driver_check("D7", after=("provider_ids_hold",))
+@CHECKS.check("D7", after=("provider_ids_hold",))
 async def a_machine_gets_to_running(stage: DriverStage) -> None:
     """A machine comes to be shown as RUNNING, with its providerID, within the boot time that the author says."""
     spec = stage.spec()
@@ -169,7 +171,7 @@ async def a_machine_gets_to_running(stage: DriverStage) -> None:
     )
 
 
-@driver_check("D8", after=LISTED)
+@CHECKS.check("D8", after=LISTED)
 async def created_at_is_when_it_was_made(stage: DriverStage) -> None:
     """created_at is None, or a time with its zone, near the moment of the create, and the same in every answer."""
     spec = stage.spec()
@@ -184,15 +186,3 @@ async def created_at_is_when_it_was_made(stage: DriverStage) -> None:
         expect(began - _SKEW <= moment <= latest, f"created_at is {moment}, and the machine was made at {began}")
     is_steady = not moments or max(moments) - min(moments) <= timedelta(seconds=1)
     expect(is_steady, f"created_at changes from answer to answer: {', '.join(map(str, moments))}")
-
-
-CHECKS = (
-    traits_are_declared,
-    list_makes_sense,
-    create_answers_with_the_machine,
-    a_new_machine_is_listed,
-    machine_ids_are_their_own,
-    provider_ids_hold,
-    a_machine_gets_to_running,
-    created_at_is_when_it_was_made,
-)

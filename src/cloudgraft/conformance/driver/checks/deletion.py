@@ -7,15 +7,19 @@ import time
 
 from cloudgraft.conformance.check import NotJudged, Violation
 from cloudgraft.conformance.driver.checks.answers import LISTED
-from cloudgraft.conformance.driver.stage import DriverStage, driver_check, expect, ids, is_alive, lost_tags
+from cloudgraft.conformance.driver.stage import DriverStage, driver_checks, expect, ids, is_alive, lost_tags
 from cloudgraft.conformance.driver.under_test import CLUSTER_ID, LONGEST_GROUP, Marks, known
 from cloudgraft.sdk.driver import Machine, MachineSpec, Ownership
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, NotFoundError
 
+CHECKS = driver_checks()
+OWNERSHIP_CHECKS = driver_checks()
+OTHERS_CHECKS = driver_checks()
+
 # -- deletion ----------------------------------------------------------------------------------------------------------
 
 
-@driver_check("D24", after=LISTED)
+@CHECKS.check("D24", after=LISTED)
 async def a_deleted_machine_goes(stage: DriverStage) -> None:
     """A deleted machine is absent or DELETING in every list that begins list_delay later, and is gone in the end."""
     machine = await stage.create()
@@ -32,7 +36,7 @@ async def a_deleted_machine_goes(stage: DriverStage) -> None:
     expect(is_gone, f"{seconds:g} s after it was deleted the list still shows {machine.machine_id} as {states}")
 
 
-@driver_check("D5", after=("a_deleted_machine_goes",))
+@CHECKS.check("D5", after=("a_deleted_machine_goes",))
 async def ids_outlive_a_deletion(stage: DriverStage) -> None:
     """A machine keeps its id when another one is deleted."""
     doomed, kept = await stage.create(), await stage.create()
@@ -45,7 +49,7 @@ async def ids_outlive_a_deletion(stage: DriverStage) -> None:
         )
 
 
-@driver_check("D25", after=("a_deleted_machine_goes", "ids_outlive_a_deletion"))
+@CHECKS.check("D25", after=("a_deleted_machine_goes", "ids_outlive_a_deletion"))
 async def only_that_machine_is_deleted(stage: DriverStage) -> None:
     """Of several machines, only the one whose machine_id was given is deleted."""
     machines = [await stage.create() for _ in range(3)]
@@ -56,7 +60,7 @@ async def only_that_machine_is_deleted(stage: DriverStage) -> None:
         expect(not lost, f"{machines[1].machine_id} was deleted, and these are gone too: {ids(lost)}")
 
 
-@driver_check("D25", after=("only_that_machine_is_deleted",))
+@CHECKS.check("D25", after=("only_that_machine_is_deleted",))
 async def of_two_with_one_name_one_is_deleted(stage: DriverStage) -> None:
     """Where a second create makes a second machine of the same name, delete removes the one with that machine_id."""
     if stage.is_idempotent:
@@ -72,7 +76,7 @@ async def of_two_with_one_name_one_is_deleted(stage: DriverStage) -> None:
     expect(gone is None or not is_alive(gone), f"{second.machine_id} was deleted, and is still there")
 
 
-@driver_check("D23", after=("a_deleted_machine_goes",))
+@CHECKS.check("D23", after=("a_deleted_machine_goes",))
 async def deleting_again_is_no_error(stage: DriverStage) -> None:
     """Deleting a machine that is being deleted, that is gone, or that never was, is nothing, or NotFoundError."""
     machine = await stage.create()
@@ -99,22 +103,13 @@ async def _delete_again(stage: DriverStage, machine: Machine, what: str, *fine: 
         raise Violation(f"delete() of a machine that {what} raised {error!r}") from error
 
 
-CHECKS = (
-    a_deleted_machine_goes,
-    ids_outlive_a_deletion,
-    only_that_machine_is_deleted,
-    of_two_with_one_name_one_is_deleted,
-    deleting_again_is_no_error,
-)
-
-
 # -- ownership ---------------------------------------------------------------------------------------------------------
 
 
 _UNUSUAL = 'Größe M/2: "x=1", 50% <&> \\ $HOME'
 
 
-@driver_check("D9", after=LISTED)
+@OWNERSHIP_CHECKS.check("D9", after=LISTED)
 async def marks_come_back(stage: DriverStage) -> None:
     """A list shows a machine with the marks that it was made with, byte for byte, also with the longest name."""
     for group in ("pool", "a-group-with-quite-a-long-id"):
@@ -131,7 +126,7 @@ async def expect_marks(stage: DriverStage, spec: MachineSpec, ended: float) -> N
         expect(not wrong, f"list() shows {machine.name} with other tags than it was made with: {wrong}")
 
 
-@driver_check("D10", after=("marks_come_back",))
+@OWNERSHIP_CHECKS.check("D10", after=("marks_come_back",))
 async def unusual_group_ids_survive(stage: DriverStage) -> None:
     """A tag with a long or unusual group id is kept as it is, or refused with InvalidArgumentError."""
     for group in (_UNUSUAL, "long-" * (LONGEST_GROUP // 5)):
@@ -143,7 +138,7 @@ async def unusual_group_ids_survive(stage: DriverStage) -> None:
         await expect_marks(stage, spec, time.monotonic())
 
 
-@driver_check("D11", "D12", after=("marks_come_back", "only_that_machine_is_deleted"))
+@OTHERS_CHECKS.check("D11", "D12", after=("marks_come_back", "only_that_machine_is_deleted"))
 async def others_are_left_alone(stage: DriverStage) -> None:
     """A machine of another cluster shows that cluster's marks, and stays when ours is deleted; so do all others."""
     other = Marks()
@@ -160,7 +155,3 @@ async def others_are_left_alone(stage: DriverStage) -> None:
         missing = {m.machine_id for m in before if is_alive(m)} - {m.machine_id for m in listed}
         gone = ids(m for m in before if m.machine_id in missing)
         expect(not missing, f"machines that the kit did not make were there before and are gone: {gone}")
-
-
-OWNERSHIP_CHECKS = (marks_come_back, unusual_group_ids_survive)
-OTHERS_CHECKS = (others_are_left_alone,)

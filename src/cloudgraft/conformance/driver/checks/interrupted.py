@@ -14,10 +14,12 @@ from typing import Any, Self
 
 from cloudgraft.conformance.check import NotJudged, Violation
 from cloudgraft.conformance.driver.checks.answers import LISTED
-from cloudgraft.conformance.driver.stage import DriverStage, driver_check, expect, ids, lost_tags
+from cloudgraft.conformance.driver.stage import DriverStage, driver_checks, expect, ids, lost_tags
 from cloudgraft.conformance.driver.under_test import Calls, known, shut
 from cloudgraft.sdk.driver import Machine, MachineSpec, Ownership
 from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, Retry
+
+CHECKS = driver_checks()
 
 # -- blocked event loop ------------------------------------------------------------------------------------------------
 # Finds out whether a call blocks the event loop, and where. A second thread judges: a busy computer is no proof.
@@ -135,7 +137,17 @@ async def _cancelled(stage: DriverStage, call: Awaitable[Any], moment: Moment, v
     return error or task.result()
 
 
-@driver_check("D19", after=LISTED)
+@CHECKS.check("D22", after=LISTED)
+async def the_event_loop_is_free(stage: DriverStage) -> None:
+    """No call keeps the event loop from doing other work meanwhile."""
+    async with StallWatch() as watch:
+        machine = await stage.create()
+        await stage.calls.list()
+        await stage.delete(machine)
+    expect(not watch.place, f"the event loop stood still for a while, at {watch.place}")
+
+
+@CHECKS.check("D19", after=LISTED)
 async def a_cancelled_call_ends(stage: DriverStage) -> None:
     """A call that is cancelled ends within seconds, as cancelled or with what is really so."""
     stage.is_harmed = True
@@ -153,7 +165,7 @@ async def a_cancelled_call_ends(stage: DriverStage) -> None:
         expect(not made, f"cancelled creates said that nothing was done, and these machines are there: {ids(made)}")
 
 
-@driver_check("D20", after=("a_cancelled_call_ends",))
+@CHECKS.check("D20", after=("a_cancelled_call_ends",))
 async def it_works_after_cancelled_calls(stage: DriverStage) -> None:
     """After creates, lists and deletes were cancelled, the driver still creates, lists and deletes."""
     stage.is_harmed = True
@@ -169,7 +181,7 @@ async def it_works_after_cancelled_calls(stage: DriverStage) -> None:
     await stage.delete(machine)
 
 
-@driver_check("D21", after=("a_cancelled_call_ends", "marks_come_back", *_AGAIN))
+@CHECKS.check("D21", after=("a_cancelled_call_ends", "marks_come_back", *_AGAIN))
 async def a_create_that_was_given_up_adds_one_at_most(stage: DriverStage) -> None:
     """After a create was given up there is at most one machine, with our marks; after another create exactly one."""
     stage.is_harmed = True
@@ -179,26 +191,6 @@ async def a_create_that_was_given_up_adds_one_at_most(stage: DriverStage) -> Non
     for spec, moment in zip(specs, _moments(stage, count, took), strict=True):
         await _cancelled(stage, stage.create_once(spec), moment, "create")
     await _expect_one_each(stage, specs, stage.calls)
-
-
-@driver_check("D21", after=("a_create_that_was_given_up_adds_one_at_most",))
-async def a_crash_in_mid_create_adds_one_at_most(stage: DriverStage) -> None:
-    """After the driver's program was killed in mid-create the same holds, seen by a new one."""
-    if stage.settings.crash is None:
-        raise NotJudged("no `crash` was given: how to end the driver's program at once")
-    took = await _timed(stage.create())
-    specs = [stage.spec() for _ in range(_CRASHES)]
-    for spec, moment in zip(specs, _moments(stage, _CRASHES, took), strict=True):
-        driver = await stage.another()
-        task = asyncio.create_task(stage.create_once(spec, driver))
-        await moment()
-        await stage.settings.crash(driver.driver)
-        await asyncio.wait({task}, timeout=stage.settings.call_timeout.total_seconds())
-        if not task.done() or isinstance(task.exception(), Violation):
-            task.cancel()
-            raise Violation("create() did not end with an error of the sdk after the driver's program was killed")
-        await shut(driver)
-    await _expect_one_each(stage, specs, await stage.another())
 
 
 async def _expect_one_each(stage: DriverStage, specs: Sequence[MachineSpec], calls: Calls) -> None:
@@ -238,20 +230,21 @@ async def _at_most_one(
     return dict(found)
 
 
-@driver_check("D22", after=LISTED)
-async def the_event_loop_is_free(stage: DriverStage) -> None:
-    """No call keeps the event loop from doing other work meanwhile."""
-    async with StallWatch() as watch:
-        machine = await stage.create()
-        await stage.calls.list()
-        await stage.delete(machine)
-    expect(not watch.place, f"the event loop stood still for a while, at {watch.place}")
-
-
-CHECKS = (
-    the_event_loop_is_free,
-    a_cancelled_call_ends,
-    it_works_after_cancelled_calls,
-    a_create_that_was_given_up_adds_one_at_most,
-    a_crash_in_mid_create_adds_one_at_most,
-)
+@CHECKS.check("D21", after=("a_create_that_was_given_up_adds_one_at_most",))
+async def a_crash_in_mid_create_adds_one_at_most(stage: DriverStage) -> None:
+    """After the driver's program was killed in mid-create the same holds, seen by a new one."""
+    if stage.settings.crash is None:
+        raise NotJudged("no `crash` was given: how to end the driver's program at once")
+    took = await _timed(stage.create())
+    specs = [stage.spec() for _ in range(_CRASHES)]
+    for spec, moment in zip(specs, _moments(stage, _CRASHES, took), strict=True):
+        driver = await stage.another()
+        task = asyncio.create_task(stage.create_once(spec, driver))
+        await moment()
+        await stage.settings.crash(driver.driver)
+        await asyncio.wait({task}, timeout=stage.settings.call_timeout.total_seconds())
+        if not task.done() or isinstance(task.exception(), Violation):
+            task.cancel()
+            raise Violation("create() did not end with an error of the sdk after the driver's program was killed")
+        await shut(driver)
+    await _expect_one_each(stage, specs, await stage.another())

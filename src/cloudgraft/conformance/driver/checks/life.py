@@ -10,11 +10,14 @@ from typing import Any
 
 from cloudgraft.conformance.check import NotJudged, Violation
 from cloudgraft.conformance.driver.checks.answers import LISTED
-from cloudgraft.conformance.driver.stage import DriverStage, driver_check, expect
+from cloudgraft.conformance.driver.stage import DriverStage, driver_checks, expect
 from cloudgraft.conformance.driver.under_test import Calls
 from cloudgraft.sdk.driver import Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError, UnsupportedError
 from cloudgraft.sdk.quantity import Quantity
+
+CHECKS = driver_checks()
+OFFERS_CHECKS = driver_checks()
 
 # -- start and close ---------------------------------------------------------------------------------------------------
 
@@ -22,7 +25,7 @@ from cloudgraft.sdk.quantity import Quantity
 _CLOSE = 5.0  # seconds that the engine gives a driver
 
 
-@driver_check("D35", after=("traits_are_declared",))
+@CHECKS.check("D35", after=("traits_are_declared",))
 async def it_starts_and_closes_twice(stage: DriverStage) -> None:
     """Two starts, two closes, and a close without a start do no harm."""
     unstarted = stage.unstarted()
@@ -44,7 +47,7 @@ async def _quietly(calls: Calls, verb: str, when: str) -> None:
         raise Violation(f"{when}: {error}") from error
 
 
-@driver_check("D36", after=(*LISTED, "it_starts_and_closes_twice"))
+@CHECKS.check("D36", after=(*LISTED, "it_starts_and_closes_twice"))
 async def it_closes_while_calls_run(stage: DriverStage) -> None:
     """While calls run, close ends within seconds, and so do they: with an answer, or an error of the sdk."""
     driver = await stage.another()
@@ -72,16 +75,13 @@ async def _close(driver: Calls, seconds: float) -> None:
         raise Violation(f"close() did not end within {seconds:g} s while calls were running") from None
 
 
-CHECKS = (it_starts_and_closes_twice, it_closes_while_calls_run)
-
-
 # -- shapes and prices -------------------------------------------------------------------------------------------------
 
 
 _NEEDED = ("cpu", "memory")
 
 
-@driver_check("D33", after=("traits_are_declared",))
+@OFFERS_CHECKS.check("D33", after=("traits_are_declared",))
 async def shapes_are_sane(stage: DriverStage) -> None:
     """Each shape is there once, holds cpu and memory as Quantities, and the one under test is among them."""
     shapes = await _shapes(stage)
@@ -118,7 +118,7 @@ def _check_shape(shape: Shape) -> None:
     expect(is_mapping, f"the labels of the shape {shape.name!r} are not a mapping")
 
 
-@driver_check("D34", after=("traits_are_declared",))
+@OFFERS_CHECKS.check("D34", after=("traits_are_declared",))
 async def prices_are_sane(stage: DriverStage) -> None:
     """Each shape has one price at most, a Decimal that is not negative, and all are in one currency."""
     try:
@@ -135,6 +135,3 @@ async def prices_are_sane(stage: DriverStage) -> None:
     currencies = sorted({str(price.currency) for price in prices})
     is_one = len(currencies) <= 1 and "" not in currencies
     expect(is_one, f"prices() must be in one currency, and is in {currencies}")
-
-
-OFFERS_CHECKS = (shapes_are_sane, prices_are_sane)

@@ -8,16 +8,19 @@ from collections.abc import Sequence
 
 from cloudgraft.conformance.check import NotJudged, Violation
 from cloudgraft.conformance.driver.checks.answers import LISTED
-from cloudgraft.conformance.driver.stage import DriverStage, driver_check, expect, ids, is_alive, lost_tags
+from cloudgraft.conformance.driver.stage import DriverStage, driver_checks, expect, ids, is_alive, lost_tags
 from cloudgraft.conformance.driver.under_test import Calls
 from cloudgraft.sdk.driver import Idempotency, Machine, MachineSpec, Ownership
 from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, Retry
+
+CHECKS = driver_checks()
+MEANWHILE_CHECKS = driver_checks()
 
 # -- one machine per name ----------------------------------------------------------------------------------------------
 # One machine for one name: a second create, two at once, many at once, and after a restart of the driver.
 
 
-@driver_check("D13", after=LISTED)
+@CHECKS.check("D13", after=LISTED)
 async def a_second_create_adds_nothing(stage: DriverStage) -> None:
     """Where create is idempotent, the list has one machine after a second create of its name."""
     _needs_idempotency(stage)
@@ -27,7 +30,7 @@ async def a_second_create_adds_nothing(stage: DriverStage) -> None:
     await expect_one(stage, spec, "create() was called twice, one after the other")
 
 
-@driver_check("D14", after=("a_second_create_adds_nothing",))
+@CHECKS.check("D14", after=("a_second_create_adds_nothing",))
 async def a_second_create_is_answered_as_declared(stage: DriverStage) -> None:
     """A second create answers with the first machine (token), or raises AlreadyExistsError (unique name)."""
     _needs_idempotency(stage)
@@ -46,7 +49,7 @@ async def a_second_create_is_answered_as_declared(stage: DriverStage) -> None:
         raise Violation(f"the traits say TOKEN, and a second create raised {second!r}")
 
 
-@driver_check("D15", after=("a_second_create_adds_nothing",))
+@CHECKS.check("D15", after=("a_second_create_adds_nothing",))
 async def two_creates_of_one_name_at_once(stage: DriverStage) -> None:
     """Where create is idempotent, two creates of one name at the same time make one machine."""
     _needs_idempotency(stage)
@@ -59,7 +62,7 @@ async def two_creates_of_one_name_at_once(stage: DriverStage) -> None:
     await expect_one(stage, spec, "create() was called twice at once")
 
 
-@driver_check("D16", after=("a_second_create_adds_nothing", "a_new_machine_is_listed"))
+@CHECKS.check("D16", after=("a_second_create_adds_nothing", "a_new_machine_is_listed"))
 async def a_new_driver_knows_the_old_machines(stage: DriverStage) -> None:
     """A new instance of the driver lists the machines of the old one, and creates none of them again."""
     if not stage.settings.is_lasting:
@@ -78,7 +81,7 @@ async def a_new_driver_knows_the_old_machines(stage: DriverStage) -> None:
     expect(not left, f"a new driver deleted {made.machine_id}, and it is still there")
 
 
-@driver_check("D17", after=("machine_ids_are_their_own", "marks_come_back"))
+@CHECKS.check("D17", after=("machine_ids_are_their_own", "marks_come_back"))
 async def many_creates_at_once(stage: DriverStage) -> None:
     """Creates for different names at the same time make one machine each, with its own id, name and marks."""
     specs = [stage.spec() for _ in range(stage.settings.at_once)]
@@ -124,20 +127,11 @@ def _needs_idempotency(stage: DriverStage) -> None:
         raise NotJudged("the driver declares Idempotency.NONE: the engine never creates twice without a list between")
 
 
-CHECKS = (
-    a_second_create_adds_nothing,
-    a_second_create_is_answered_as_declared,
-    two_creates_of_one_name_at_once,
-    a_new_driver_knows_the_old_machines,
-    many_creates_at_once,
-)
-
-
 # -- concurrent calls --------------------------------------------------------------------------------------------------
 # Lists during changes, a deletion during a create, and lists of more than a page.
 
 
-@driver_check("D18", after=("many_creates_at_once",))
+@MEANWHILE_CHECKS.check("D18", after=("many_creates_at_once",))
 async def lists_work_meanwhile(stage: DriverStage) -> None:
     """A list works while machines are being made and deleted, and shows what was there all the time."""
     steady = stage.spec()
@@ -171,7 +165,7 @@ async def _list_now(stage: DriverStage) -> Sequence[Machine]:
         raise Violation(f"list() raised {error!r} while machines were made and deleted") from error
 
 
-@driver_check("D26", after=("deleting_again_is_no_error", "lists_work_meanwhile"))
+@MEANWHILE_CHECKS.check("D26", after=("deleting_again_is_no_error", "lists_work_meanwhile"))
 async def a_machine_can_be_deleted_in_mid_create(stage: DriverStage) -> None:
     """A machine that is deleted while it is being made goes, and does not come back."""
     spec = stage.spec()
@@ -207,7 +201,7 @@ async def _insist(stage: DriverStage, machine: Machine) -> None:
             return
 
 
-@driver_check("D27", after=("many_creates_at_once",))
+@MEANWHILE_CHECKS.check("D27", after=("many_creates_at_once",))
 async def a_list_has_every_page(stage: DriverStage) -> None:
     """A list has all machines when there are more than fit on one of the cloud's pages."""
     size = stage.settings.page_size
@@ -223,6 +217,3 @@ async def a_list_has_every_page(stage: DriverStage) -> None:
     expect(not missing, f"of {len(specs)} machines the list has {len(specs) - len(missing)}; a page holds {size}")
     twice = [spec.name for spec in specs if listed.count(spec.name) > 1]
     expect(not twice, f"these machines are on two pages: {', '.join(twice)}")
-
-
-MEANWHILE_CHECKS = (lists_work_meanwhile, a_machine_can_be_deleted_in_mid_create, a_list_has_every_page)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from cloudgraft.conformance.check import NotJudged, Violation
 from cloudgraft.conformance.driver.checks.answers import LISTED
 from cloudgraft.conformance.driver.settings import Trouble
-from cloudgraft.conformance.driver.stage import DriverStage, driver_check, expect
+from cloudgraft.conformance.driver.stage import DriverStage, driver_checks, expect
 from cloudgraft.conformance.driver.under_test import Calls
 from cloudgraft.sdk.driver import Machine, MachineSpec
 from cloudgraft.sdk.errors import (
@@ -24,6 +24,8 @@ from cloudgraft.sdk.errors import (
     Retry,
 )
 
+CHECKS = driver_checks()
+
 _FULL = (QuotaExceededError, OutOfStockError)  # the autoscaler does the same for both
 _RIGHT: dict[Trouble, tuple[type[CloudgraftError], ...]] = {
     Trouble.QUOTA: _FULL,
@@ -33,7 +35,7 @@ _RIGHT: dict[Trouble, tuple[type[CloudgraftError], ...]] = {
 }
 
 
-@driver_check("D29", "D31", after=LISTED)
+@CHECKS.check("D29", "D31", after=LISTED)
 async def what_can_never_work_is_refused(stage: DriverStage) -> None:
     """A machine that cannot be had is refused with InvalidArgumentError, and nothing is made."""
     wrong = stage.settings.wrong()
@@ -46,7 +48,7 @@ async def what_can_never_work_is_refused(stage: DriverStage) -> None:
     await _expect_nothing(stage, spec, error, stage.calls)
 
 
-@driver_check("D30", "D31", after=("what_can_never_work_is_refused",))
+@CHECKS.check("D30", "D31", after=("what_can_never_work_is_refused",))
 async def trouble_is_called_by_its_name(stage: DriverStage) -> None:
     """A quota, a stock-out, a rate limit and credentials that are refused each give their own error, and no machine."""
     judged = 0
@@ -64,7 +66,7 @@ async def trouble_is_called_by_its_name(stage: DriverStage) -> None:
         raise NotJudged("no `troubled` was given: drivers whose cloud is out of stock, out of quota, ...")
 
 
-@driver_check("D28", after=LISTED)
+@CHECKS.check("D28", after=LISTED)
 async def a_cloud_that_is_away_has_no_list(stage: DriverStage) -> None:
     """A list raises when the cloud cannot be asked, or does not accept the credentials."""
     judged = 0
@@ -82,7 +84,7 @@ async def a_cloud_that_is_away_has_no_list(stage: DriverStage) -> None:
         raise NotJudged("no `troubled` was given for Trouble.AWAY: a driver whose cloud cannot be reached")
 
 
-@driver_check("D32", after=("create_answers_with_the_machine",))
+@CHECKS.check("D32", after=("create_answers_with_the_machine",))
 async def no_secret_is_shown(stage: DriverStage) -> None:
     """Neither the options' secrets nor the user data of a machine are in an error, a machine, or a repr."""
     canary = secrets.token_hex(16)
@@ -140,11 +142,3 @@ async def _expect_nothing(stage: DriverStage, spec: MachineSpec, error: object, 
 
 def _shown(end: object) -> str:
     return str(end) if isinstance(end, Violation) else repr(end)
-
-
-CHECKS = (
-    what_can_never_work_is_refused,
-    trouble_is_called_by_its_name,
-    a_cloud_that_is_away_has_no_list,
-    no_secret_is_shown,
-)
