@@ -225,8 +225,9 @@ class FakeLiqo(Program):
         words: list[str | Path] = ["--consumer", consumer, "--consumer-id", "home", "--script", self._script]
         for cluster, kubeconfig in providers.items():
             words += ["--provider", f"{cluster}={kubeconfig}"]
-        command = [sys.executable, "-m", "cloudgraft.demo.fake_liqo", *words]
-        super().__init__("the fake Liqo", command, directory / "liqo.log")
+        command = [sys.executable, "-m", "e2e.scripted_liqo", *words]
+        here = {"PYTHONPATH": str(Path(__file__).parents[1])}
+        super().__init__("the fake Liqo", command, directory / "liqo.log", environment=here)
 
     def tell(self, delays: Mapping[str, float]) -> None:
         """How many seconds each of its steps takes from now on."""

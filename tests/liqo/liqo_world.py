@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from cloudgraft.demo.fake_kubernetes import Json, KubeApi
-from cloudgraft.demo.fake_liqo import FakeLiqo, Member, Script, guard_names, playing, settle
+from cloudgraft.demo.fake_liqo import Member, guard_names, playing, settle
 from cloudgraft.kube.connect import connect
 from cloudgraft.liqo.driver import LiqoDriver
 from cloudgraft.liqo.options import DiscoveryOptions, LiqoOptions, Timeouts
 from cloudgraft.sdk.driver import MachineSpec
+from e2e.scripted_liqo import JsonScript, ScriptedLiqo
 from tests.conditions import until
 from tests.liqo.liqo_market import NO_NETWORK, MemoryMarket
 
@@ -45,7 +46,7 @@ class World:
     consumer: KubeApi
     providers: dict[str, KubeApi]
     market: MemoryMarket
-    script: Script
+    script: JsonScript
 
     def options(self, **changes: Any) -> LiqoOptions:
         given: dict[str, Any] = {
@@ -140,8 +141,8 @@ async def world_of(directory: Path, *providers: str) -> AsyncIterator[World]:
             members.append(Member(id=name, client=client))
             if api is not consumer:
                 market.add(name, api.kubeconfig_text(), price=str(number), network=NO_NETWORK)
-        script = Script()
-        await stack.enter_async_context(playing(FakeLiqo(members[0], members[1:], script=script)))
+        script = JsonScript()
+        await stack.enter_async_context(playing(ScriptedLiqo(members[0], members[1:], script=script)))
         yield World(directory=directory, consumer=consumer, providers=remote, market=market, script=script)
 
 

@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from cloudgraft.demo.fake_kubernetes import Json, KubeApi
-from cloudgraft.demo.fake_liqo import FakeLiqo, Member, playing, settle
+from cloudgraft.demo.fake_liqo import Member, playing, settle
 from cloudgraft.kube.client import KubeClient
 from cloudgraft.kube.connect import connect
+from e2e.scripted_liqo import ScriptedLiqo
 
 REMOTE = "liqo.io/remote-cluster-id"
 HOME = "home"
 
 
 class LiqoWorld:
-    def __init__(self, apis: dict[str, KubeApi], clients: dict[str, KubeClient], fake: FakeLiqo) -> None:
+    def __init__(self, apis: dict[str, KubeApi], clients: dict[str, KubeClient], fake: ScriptedLiqo) -> None:
         self.apis = apis
         self.clients = clients
         self.fake = fake
@@ -89,6 +90,6 @@ async def liqo_world(directory: Path, *providers: str, script_file: Path | None 
             stack.push_async_callback(clients[name].close)
             await settle(clients[name], name)
         members = [Member(id=name, client=clients[name]) for name in (HOME, *providers)]
-        fake = FakeLiqo(members[0], members[1:], script_file=script_file, dead_after=0.8)
+        fake = ScriptedLiqo(members[0], members[1:], script_file=script_file, dead_after=0.8)
         await stack.enter_async_context(playing(fake))
         yield LiqoWorld(apis, clients, fake)

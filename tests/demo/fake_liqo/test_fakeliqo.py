@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.demo.fake_liqo import Script, guard_names, install
+from cloudgraft.demo.fake_liqo import guard_names
 from cloudgraft.demo.fake_liqo.words import FOREIGN_CLUSTERS, SECRETS, SLICES
 from cloudgraft.kube.objects import PatchStyle
 from cloudgraft.sdk.errors import InvalidArgumentError, PermissionDeniedError
+from e2e.scripted_liqo import JsonScript, install
 from tests.conditions import until
 from tests.demo.fake_liqo.fakeliqo_world import HOME, REMOTE, LiqoWorld, conditions, liqo_world
 
@@ -244,18 +245,18 @@ async def test_the_definitions_make_a_server_serve_the_kinds(world: LiqoWorld) -
     "text", ["[", "[]", '{"x": {}}', '{"default": {"x": 1}}', '{"default": {"delays": {"x": 1}}}', '{"default": 1}']
 )
 def test_a_script_that_makes_no_sense_is_refused_and_changes_nothing(text: str) -> None:
-    script = Script('{"default": {"deny": "Full"}}')
+    script = JsonScript('{"default": {"deny": "Full"}}')
     with pytest.raises(InvalidArgumentError):
         script.load(text)
     assert script.rules("any").deny == "Full"
 
 
 def test_the_narrowest_rule_counts() -> None:
-    script = Script()
+    script = JsonScript()
     script.say(delays={"node": 1.0, "ready": 1.0})
     script.say(cluster=A, delays={"node": 2.0}, deny="Full")
     script.say(slice_name="s", deny="")
     assert script.rules(A).deny == "Full"
     assert script.rules(A, "s").deny == ""
     assert script.rules(A, "s").delays == {"node": 2.0, "ready": 1.0}
-    assert Script(script.text()).rules(A, "s") == script.rules(A, "s")
+    assert JsonScript(script.text()).rules(A, "s") == script.rules(A, "s")

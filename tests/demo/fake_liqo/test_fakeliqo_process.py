@@ -11,7 +11,7 @@ import pytest
 
 from cloudgraft.demo.fake_kubernetes import KubeApi
 
-MODULE = ("-m", "cloudgraft.demo.fake_liqo")
+MODULE = ("-m", "e2e.scripted_liqo")
 
 
 @pytest.mark.thorough
@@ -48,4 +48,4 @@ async def test_a_kubeconfig_that_leads_nowhere_is_told(tmp_path: Path) -> None:
     async with asyncio.timeout(60):
         _, told = await process.communicate()
     assert process.returncode == 1
-    assert told.startswith(b"fakeliqo: the kubeconfig")
+    assert told.startswith(b"fake Liqo: the kubeconfig")

@@ -17,7 +17,7 @@ from cloudgraft.client.cloud_config import CloudConfig
 from cloudgraft.client.remote import RemoteProvider
 from cloudgraft.demo.fake_kubernetes import KubeApi
 from cloudgraft.demo.fake_kubernetes.users import User
-from cloudgraft.demo.fake_liqo import FakeLiqo, Member, guard_names, settle
+from cloudgraft.demo.fake_liqo import Member, guard_names, settle
 from cloudgraft.discovery.client import DiscoveryClient
 from cloudgraft.discovery.model import ClusterSpec, Network, NetworkMode, PriceList
 from cloudgraft.kube.connect import connect
@@ -26,6 +26,7 @@ from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import InstanceState, NodeRef
 from e2e.liqo_programs import FRONT, MANAGER, OPERATOR, Certificates, Discovery, NodeManager
 from e2e.processes import Program, free_ports
+from e2e.scripted_liqo import ScriptedLiqo
 from tests.conditions import until
 from tests.liqo.sweep.liqo_kill_gate import Gate
 
@@ -205,7 +206,7 @@ async def _liqo(directory: Path, playing: threading.Event) -> None:
         for member in members:
             await settle(member.client, member.id)
         playing.set()
-        await FakeLiqo(members[0], members[1:]).run()
+        await ScriptedLiqo(members[0], members[1:]).run()
     finally:
         for member in members:
             await member.client.close()

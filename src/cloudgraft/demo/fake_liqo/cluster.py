@@ -1,10 +1,12 @@
-"""Gives a controller its view of one cluster: copies of the watched objects, and changes that may be repeated."""
+"""Gives a controller what it works with: its view of one cluster, the rules for slices, and delays."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from cloudgraft.kube.client import KubeClient
@@ -98,3 +100,60 @@ def _says(old: object, new: object) -> bool:
 
 def _about(found: CustomObject) -> str:
     return found.labels.get("liqo.io/remote-cluster-id", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The rules for one slice; by default everything succeeds at once."""
+
+    delays: Mapping[str, float] = field(default_factory=dict)  # seconds by step
+    deny: str = ""  # a reason: the resources are denied with it
+    deny_message: str = ""
+    deny_authentication: bool = False
+    grant: Mapping[str, str] = field(default_factory=dict)  # amounts that are granted whatever was asked
+    dead: bool = False  # the provider does nothing, and cannot be reached
+    never_ready: bool = False  # the node stays as it was made
+
+    def delay(self, step: str) -> float:
+        """Seconds before that step."""
+        return self.delays.get(step, 0.0)
+
+
+class Script:
+    """The rules for clusters, and for slices of them. Here everything succeeds at once."""
+
+    def __init__(self) -> None:
+        self.on_change: Callable[[], None] = lambda: None
+
+    def rules(self, cluster: str, slice_name: str = "") -> Rules:
+        """The rules for a cluster, or for a slice of it."""
+        del cluster, slice_name  # a script with rules of its own looks at them
+        return Rules()
+
+
+class Pace:
+    """Counts delays from when a step became possible. A step not asked about in a whole turn is forgotten."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since: dict[Hashable, float] = {}
+        self._asked: dict[Hashable, float] = {}
+        self._next = float("inf")
+
+    def begin(self) -> None:
+        """Another turn."""
+        self._since, self._asked = self._asked, {}
+        self._next = float("inf")
+
+    def due(self, key: Hashable, seconds: float) -> bool:
+        """Whether it has been possible for that long."""
+        now = self._clock()
+        since = self._asked[key] = self._asked.get(key, self._since.get(key, now))
+        if now - since >= seconds:
+            return True
+        self._next = min(self._next, since + seconds)
+        return False
+
+    def wait(self, longest: float) -> float:
+        """Seconds until the next thing is due."""
+        return max(0.0, min(longest, self._next - self._clock()))

@@ -1,88 +1,25 @@
-"""Installs what a cluster with Liqo has: definitions of Liqo's kinds, and the refusals of its webhooks."""
+"""Installs what a cluster with Liqo has: its objects, and the refusals of its webhooks."""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 from cloudgraft.demo.fake_kubernetes import Json, KubeApi, RefusedError
-from cloudgraft.demo.fake_kubernetes.resources import LIQO as KINDS
 from cloudgraft.demo.fake_kubernetes.resources import Resource
 from cloudgraft.demo.fake_liqo.words import (
     CLUSTER_ROLES,
     CONFIG_MAPS,
-    DEFINITIONS,
     LIQO,
     NAMESPACES,
     NETWORKS,
     REPLICATED,
 )
 from cloudgraft.kube.client import KubeClient
-from cloudgraft.kube.objects import CustomObject, Kind, PatchStyle, custom_kind
-from cloudgraft.sdk.errors import AlreadyExistsError, NotFoundError
-
-# -- definitions of kinds ----------------------------------------------------------------------------------------------
-# They accept every field, and have Liqo's names, scopes and status subresources: enough for a real API server to serve
-# these kinds where Liqo's chart cannot be had.
-
-
-_PATIENCE: Final = 30.0
-_OPEN: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-
-
-def definition(resource: Resource) -> Mapping[str, Any]:
-    """The definition of one kind."""
-    version: dict[str, Any] = {
-        "name": resource.base.rpartition("/")[2],
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": _OPEN, "status": _OPEN}}},
-    }
-    if resource.has_status:
-        version["subresources"] = {"status": {}}
-    singular = resource.kind.lower()
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": resource.name},
-        "spec": {
-            "group": resource.group,
-            "scope": "Namespaced" if resource.namespaced else "Cluster",
-            "names": {
-                "plural": resource.plural,
-                "singular": singular,
-                "kind": resource.kind,
-                "listKind": f"{resource.kind}List",
-            },
-            "versions": [version],
-        },
-    }
-
-
-def definitions() -> list[Mapping[str, Any]]:
-    """All of them."""
-    return [definition(resource) for resource in KINDS]
-
-
-async def install(client: KubeClient) -> None:
-    """Makes an API server serve Liqo's kinds. Existing definitions, such as those of Liqo's chart, are not changed."""
-    for manifest in definitions():
-        with suppress(AlreadyExistsError):
-            await client.create(DEFINITIONS, manifest)
-    async with asyncio.timeout(_PATIENCE):
-        for resource in KINDS:
-            await _is_served(client, custom_kind(resource.base, resource.plural))
-
-
-async def _is_served(client: KubeClient, kind: Kind[CustomObject]) -> None:
-    while True:
-        with suppress(NotFoundError):
-            await client.list(kind)
-            return
-        await asyncio.sleep(0.1)
+from cloudgraft.kube.objects import CustomObject, Kind, PatchStyle
+from cloudgraft.sdk.errors import AlreadyExistsError
 
 
 async def settle(client: KubeClient, cluster_id: str) -> None:

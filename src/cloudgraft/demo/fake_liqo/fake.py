@@ -4,46 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
-from cloudgraft.demo.fake_liqo.cluster import Cluster
-from cloudgraft.demo.fake_liqo.peers import NETWORK_KINDS, ForeignClusters, Network
+from cloudgraft.demo.fake_liqo.cluster import Cluster, Pace, Script
+from cloudgraft.demo.fake_liqo.peers import ForeignClusters
 from cloudgraft.demo.fake_liqo.replicator import Replicator
-from cloudgraft.demo.fake_liqo.script import Pace, Script
 from cloudgraft.demo.fake_liqo.slices import PROVIDER_KINDS, Grants, SliceRequests
 from cloudgraft.demo.fake_liqo.virtual_nodes import VirtualNodes
 from cloudgraft.demo.fake_liqo.words import (
+    CONFIGURATIONS,
+    CONNECTIONS,
     FOREIGN_CLUSTERS,
     IDENTITIES,
     IDENTITY_SECRETS,
     NAMESPACE_MAPS,
     NODES,
-    SCRIPTS,
     SLICES,
     VIRTUAL_NODES,
 )
 from cloudgraft.kube.client import KubeClient
-from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
+from cloudgraft.kube.objects import CustomObject, Kind
+from cloudgraft.sdk.errors import CloudgraftError
 
 _LOG = logging.getLogger("cloudgraft.fakeliqo")
-_CONSUMER_KINDS: Final = (
-    *NETWORK_KINDS,
-    FOREIGN_CLUSTERS,
-    IDENTITIES,
-    IDENTITY_SECRETS,
-    NAMESPACE_MAPS,
-    NODES,
-    SCRIPTS,
-    SLICES,
-    VIRTUAL_NODES,
-)
 _AFTER_TROUBLE: Final = 0.2
 _LONGEST_PAUSE: Final = 5.0
-_LEASE_PERIOD: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +42,31 @@ class Member:
     client: KubeClient
 
 
+class Part(Protocol):
+    """One controller."""
+
+    async def turn(self) -> None:
+        """Does what is due."""
+
+
 class FakeLiqo:
-    """Plays Liqo in several clusters at a time. All its state is in their APIs: it can be stopped at any time."""
+    """Plays Liqo in several clusters at a time. All its state is in their APIs: it can be stopped at any time.
+
+    No packet flows, so networks are left out. A subclass may watch more kinds, and add parts and background work.
+    """
+
+    consumer_kinds: ClassVar[tuple[Kind[CustomObject], ...]] = (
+        CONFIGURATIONS,
+        CONNECTIONS,
+        FOREIGN_CLUSTERS,
+        IDENTITIES,
+        IDENTITY_SECRETS,
+        NAMESPACE_MAPS,
+        NODES,
+        SLICES,
+        VIRTUAL_NODES,
+    )
+    provider_kinds: ClassVar[tuple[Kind[CustomObject], ...]] = PROVIDER_KINDS
 
     def __init__(
         self,
@@ -63,17 +74,13 @@ class FakeLiqo:
         providers: Sequence[Member] = (),
         *,
         script: Script | None = None,
-        script_file: Path | None = None,
-        renew_leases: bool = False,
         dead_after: float = 2.0,
     ) -> None:
-        """``dead_after``: seconds of silence after which a provider counts as dead. Changes of the file are noticed."""
-        self.script = script or Script()
-        self._file = script_file
-        self._renews = renew_leases
-        self._consumer = Cluster(consumer.id, consumer.client, _CONSUMER_KINDS)
-        self._providers = [Cluster(each.id, each.client, (*NETWORK_KINDS, *PROVIDER_KINDS)) for each in providers]
-        self._replicator = Replicator(self._consumer, self.script, dead_after=dead_after)
+        """``dead_after``: seconds of silence after which a provider counts as dead."""
+        self._script = script or Script()
+        self.consumer = Cluster(consumer.id, consumer.client, self.consumer_kinds)
+        self._providers = [Cluster(each.id, each.client, self.provider_kinds) for each in providers]
+        self._replicator = Replicator(self.consumer, self._script, dead_after=dead_after)
 
     async def run(self) -> None:
         """Plays until cancelled."""
@@ -83,77 +90,43 @@ class FakeLiqo:
             for wake in wakes:
                 wake.set()
 
-        self.script.on_change = wake_all
+        self._script.on_change = wake_all
         try:
             async with asyncio.TaskGroup() as tasks:
-                for cluster, make in ((self._consumer, self._consume), *((each, _provide) for each in self._providers)):
+                for cluster in (self.consumer, *self._providers):
                     wake, pace = asyncio.Event(), Pace()
                     wakes.append(wake)
                     cluster.on_change = wake.set
+                    parts = (
+                        self.consumer_parts(pace) if cluster is self.consumer else self.provider_parts(cluster, pace)
+                    )
                     tasks.create_task(cluster.watch())
-                    tasks.create_task(_turns(cluster, make(cluster, self.script, pace), wake, pace))
-                if self._renews:
-                    tasks.create_task(self._renew())
-                if self._file is not None:
-                    tasks.create_task(self._read(self._file))
+                    tasks.create_task(_turns(cluster, parts, wake, pace))
+                for work in self.background():
+                    tasks.create_task(work)
         finally:
             await self._replicator.close()
 
-    def _consume(self, cluster: Cluster, script: Script, pace: Pace) -> Callable[[], Awaitable[None]]:
-        foreign = ForeignClusters(cluster, self._replicator.is_reachable)
-        parts = (
-            Network(cluster, script, pace),
+    def consumer_parts(self, pace: Pace) -> Sequence[Part]:
+        """The controllers of the cluster that gets nodes."""
+        foreign = ForeignClusters(self.consumer, self._replicator.is_reachable)
+        return (
             self._replicator,
-            SliceRequests(cluster, script, pace),
-            VirtualNodes(cluster, script, pace, foreign.is_reachable),
+            SliceRequests(self.consumer, self._script, pace),
+            VirtualNodes(self.consumer, self._script, pace, foreign.is_reachable),
             foreign,
         )
 
-        async def turn() -> None:
-            self._read_map()
-            await _each(parts)
+    def provider_parts(self, cluster: Cluster, pace: Pace) -> Sequence[Part]:
+        """The controllers of a cluster that shares resources."""
+        return (Grants(cluster, self._script, pace),)
 
-        return turn
-
-    def _read_map(self) -> None:
-        for found in self._consumer.all(SCRIPTS):
-            data: Any = found.content.get("data") or {}
-            if "script.json" in data:
-                self._load(data["script.json"])
-
-    def _load(self, text: str) -> None:
-        try:
-            self.script.load(text)
-        except InvalidArgumentError as error:
-            _LOG.warning("%s", error)
-
-    async def _read(self, path: Path) -> None:
-        while True:
-            with suppress(FileNotFoundError):
-                self._load(await asyncio.to_thread(path.read_text))
-            await asyncio.sleep(_AFTER_TROUBLE)
-
-    async def _renew(self) -> None:
-        nodes = VirtualNodes(self._consumer, self.script, Pace(), self._replicator.is_reachable)
-        while True:
-            try:
-                await nodes.renew_leases()
-            except CloudgraftError as error:
-                _LOG.debug("leases: %s", error)
-            await asyncio.sleep(_LEASE_PERIOD)
+    def background(self) -> Iterable[Coroutine[Any, Any, None]]:
+        """More work for as long as it plays."""
+        return ()
 
 
-def _provide(cluster: Cluster, script: Script, pace: Pace) -> Callable[[], Awaitable[None]]:
-    parts = (Network(cluster, script, pace), Grants(cluster, script, pace))
-
-    return lambda: _each(parts)
-
-
-class _Part(Protocol):
-    async def turn(self) -> None: ...
-
-
-async def _each(parts: Sequence[_Part]) -> None:
+async def _each(parts: Sequence[Part]) -> None:
     """Runs a turn of each part: an error of one does not stop the others."""
     trouble: CloudgraftError | None = None
     for part in parts:
@@ -165,7 +138,7 @@ async def _each(parts: Sequence[_Part]) -> None:
         raise trouble
 
 
-async def _turns(cluster: Cluster, turn: Callable[[], Awaitable[None]], wake: asyncio.Event, pace: Pace) -> None:
+async def _turns(cluster: Cluster, parts: Sequence[Part], wake: asyncio.Event, pace: Pace) -> None:
     """Runs a turn whenever something changed or is due."""
     while True:
         pause = _LONGEST_PAUSE
@@ -173,7 +146,7 @@ async def _turns(cluster: Cluster, turn: Callable[[], Awaitable[None]], wake: as
         if cluster.is_synced:
             pace.begin()
             try:
-                await turn()
+                await _each(parts)
             except CloudgraftError as error:
                 _LOG.debug("%s: %s", cluster.id, error)
                 pause = _AFTER_TROUBLE

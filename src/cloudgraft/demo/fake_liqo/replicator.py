@@ -14,8 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from cloudgraft.demo.fake_liqo.cluster import Cluster
-from cloudgraft.demo.fake_liqo.script import Script
+from cloudgraft.demo.fake_liqo.cluster import Cluster, Script
 from cloudgraft.demo.fake_liqo.slices import local_slices
 from cloudgraft.demo.fake_liqo.words import (
     DESTINATION,

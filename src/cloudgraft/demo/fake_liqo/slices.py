@@ -8,8 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cloudgraft.demo.fake_liqo.cluster import Cluster
-from cloudgraft.demo.fake_liqo.script import Pace, Rules, Script
+from cloudgraft.demo.fake_liqo.cluster import Cluster, Pace, Rules, Script
 from cloudgraft.demo.fake_liqo.words import (
     CREATE_VIRTUAL_NODE,
     IDENTITIES,

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any, Final
 
-from cloudgraft.demo.fake_liqo.cluster import Cluster
-from cloudgraft.demo.fake_liqo.script import Pace, Script
+from cloudgraft.demo.fake_liqo.cluster import Cluster, Pace, Script
 from cloudgraft.demo.fake_liqo.slices import local_slices
 from cloudgraft.demo.fake_liqo.words import (
     CONFIGURATIONS,
@@ -30,8 +28,8 @@ from cloudgraft.demo.fake_liqo.words import (
     spec_of,
     status_of,
 )
-from cloudgraft.kube.objects import LEASES, CustomObject, PatchStyle
-from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
+from cloudgraft.kube.objects import CustomObject, PatchStyle
+from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError
 
 # -- nodes -------------------------------------------------------------------------------------------------------------
 # Nodes for slices of remote clusters, exactly as Liqo makes them: with no providerID.
@@ -115,10 +113,6 @@ def without_taint_of_unready(node: CustomObject) -> list[dict[str, object]] | No
 # -- virtual nodes -----------------------------------------------------------------------------------------------------
 
 
-_LEASES_IN: Final = "kube-node-lease"
-_LEASE_SECONDS: Final = 40
-
-
 class VirtualNodes:
     """Plays the controller of virtual nodes, the virtual kubelets, and the garbage collector for what slices leave."""
 
@@ -139,11 +133,6 @@ class VirtualNodes:
                 await self._map(virtual)
                 await self._keep(virtual)
         await self._unmap_rest()
-
-    async def renew_leases(self) -> None:
-        """Renews the nodes' leases, as kubelets do, for a cluster that takes silence for death."""
-        for node in self._cluster.all(NODES):
-            await self._renew(node.name)
 
     async def _collect(self) -> None:
         """Deletes objects of slices that are gone, or that wait for this."""
@@ -249,17 +238,6 @@ class VirtualNodes:
         names = {"kubelet": "VirtualKubelet", "node": "Node"}
         conditions = [{"type": names[key], "status": value} for key, value in said.items()]
         await self._cluster.report(VIRTUAL_NODES, virtual, {"conditions": conditions})
-
-    async def _renew(self, name: str) -> None:
-        moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        spec = {"holderIdentity": name, "leaseDurationSeconds": _LEASE_SECONDS, "renewTime": moment}
-        patch: Mapping[str, Any] = {"spec": spec}
-        try:
-            await self._cluster.client.patch(LEASES, name, patch, namespace=_LEASES_IN, style=PatchStyle.MERGE)
-        except NotFoundError:
-            lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": spec}
-            with suppress(AlreadyExistsError):
-                await self._cluster.client.create(LEASES, lease, namespace=_LEASES_IN)
 
 
 def _owners(found: CustomObject) -> set[str]:
