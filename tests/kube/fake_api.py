@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cloudgraft.demo.fake_kubernetes import TOKEN, Json, Request
-from cloudgraft.demo.fake_kubernetes import KubeApi as FakeApi
+from tests.kube_api import TOKEN, Json, Request
+from tests.kube_api import KubeApi as FakeApi
 
 __all__ = ["TOKEN", "FakeApi", "Json", "Request"]

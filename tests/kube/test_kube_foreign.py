@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.demo.fake_kubernetes import KubeApi
 from cloudgraft.kube.client import KubeClient
 from cloudgraft.kube.connect import connect_foreign
 from cloudgraft.kube.networks import AllowedNetworks
 from cloudgraft.kube.objects import custom_kind
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, NotFoundError, UnavailableError
 from tests.conditions import until
+from tests.kube_api import KubeApi
 
 MAPS = custom_kind("api/v1", "configmaps")
 LOOPBACK = AllowedNetworks.of(["127.0.0.0/8"])

@@ -10,7 +10,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from cloudgraft.demo.fake_kubernetes import Json, KubeApi
 from cloudgraft.demo.fake_liqo import Member, guard_names, playing, settle
 from cloudgraft.kube.connect import connect
 from cloudgraft.liqo.driver import LiqoDriver
@@ -18,6 +17,7 @@ from cloudgraft.liqo.options import DiscoveryOptions, LiqoOptions, Timeouts
 from cloudgraft.sdk.driver import MachineSpec
 from e2e.scripted_liqo import JsonScript, ScriptedLiqo
 from tests.conditions import until
+from tests.kube_api import Json, KubeApi
 from tests.liqo.liqo_market import NO_NETWORK, MemoryMarket
 
 SIZES: dict[str, dict[str, str | int | float]] = {

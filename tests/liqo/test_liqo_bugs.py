@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.demo.fake_kubernetes.users import User
 from cloudgraft.discovery.model import Network, NetworkMode
 from cloudgraft.engine.groups.desired import Catalog, complete
 from cloudgraft.sdk.errors import ErrorClass, OutOfStockError, UnavailableError
@@ -19,6 +18,7 @@ from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import InstanceState
 from tests.conditions import until
 from tests.engine.scripted_cloud import desired_state, group, stepped
+from tests.kube_api import User
 from tests.liqo.liqo_world import SIZES, World, pretty, spec
 
 GPU = "nvidia.com/gpu"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.demo.fake_kubernetes.calls import Fault, Request
 from cloudgraft.discovery.model import Reservation, Resources
 from cloudgraft.liqo.manifests import TOKEN
 from cloudgraft.liqo.peering.peering import Peering
 from cloudgraft.liqo.placement import Candidate
 from cloudgraft.sdk.errors import PreconditionError
+from tests.kube_api import Fault, Request
 from tests.liqo.liqo_world import World, spec, world_of
 
 DEEP = 20_000  # brackets: more than any parser goes down

@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.demo.fake_kubernetes import Json
-from cloudgraft.demo.fake_kubernetes.calls import Fault, RefusedError, Request
 from cloudgraft.liqo import manifests
 from cloudgraft.liqo.peering.peering import Peering
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import PermissionDeniedError, UnavailableError
 from cloudgraft.sdk.quantity import Quantity
 from tests.conditions import until
+from tests.kube_api import Fault, Json, RefusedError, Request
 from tests.liqo.liqo_world import QUICK, World, spec
 
 OURS = "app.kubernetes.io/managed-by"

@@ -9,11 +9,11 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgraft.demo.fake_kubernetes import User
 from cloudgraft.discovery.model import Network, NetworkMode
 from cloudgraft.liqo.options import GatewayOptions
 from cloudgraft.liqo.peering.peering import Peering
 from cloudgraft.sdk.errors import OutOfStockError
+from tests.kube_api import User
 from tests.liqo.liqo_world import QUICK, World, spec
 
 HERE = "liqo-tenant-cluster-a"

@@ -7,11 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from cloudgraft.demo.fake_kubernetes import KubeApi
-from cloudgraft.demo.fake_kubernetes.users import User
 from cloudgraft.discovery.model import Network, NetworkMode
 from cloudgraft.kube.rights import PART_RIGHTS, TENANT, Part, Right
 from tests.conditions import until
+from tests.kube_api import KubeApi, User
 from tests.liqo.liqo_world import World, spec
 
 # What is out of date is patched. To bind a role is a right that the API server looks for by itself. Each

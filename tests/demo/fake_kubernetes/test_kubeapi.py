@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.demo.fake_kubernetes import Json, KubeApi, Resource, Resources, User
 from cloudgraft.kube.client import KubeClient
 from cloudgraft.kube.connect import connect, connect_foreign
 from cloudgraft.kube.networks import AllowedNetworks
@@ -27,6 +26,7 @@ from cloudgraft.sdk.errors import (
     NotFoundError,
     PermissionDeniedError,
 )
+from tests.kube_api import Json, KubeApi, Resource, Resources, User
 
 THINGS = custom_kind("apis/example.org/v1", "things")
 SPACES = custom_kind("api/v1", "namespaces")

@@ -8,11 +8,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from cloudgraft.demo.fake_kubernetes import Json, KubeApi
 from cloudgraft.demo.fake_liqo import Member, playing, settle
 from cloudgraft.kube.client import KubeClient
 from cloudgraft.kube.connect import connect
 from e2e.scripted_liqo import ScriptedLiqo
+from tests.kube_api import Json, KubeApi
 
 REMOTE = "liqo.io/remote-cluster-id"
 HOME = "home"

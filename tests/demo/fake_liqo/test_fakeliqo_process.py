@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.demo.fake_kubernetes import KubeApi
+from tests.kube_api import KubeApi
 
 MODULE = ("-m", "e2e.scripted_liqo")
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.demo.fake_kubernetes.server import KubeApi
 from cloudgraft.discovery.service import Discovery
 from cloudgraft.discovery.store.vault import Vault, new_key
 from tests.discovery.web.discovery_server import ServedDiscovery, certificates
+from tests.kube_api import KubeApi
 
 
 @pytest.fixture(scope="session")

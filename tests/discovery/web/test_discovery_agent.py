@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.demo.fake_kubernetes.server import KubeApi
 from cloudgraft.discovery.agent.agent import Agent, AgentSettings, Register, cluster_id_of
 from cloudgraft.discovery.agent.measure import Rules
 from cloudgraft.discovery.model import ClusterSpec, Heartbeat, Need, PriceList, Strategy
@@ -25,6 +24,7 @@ from cloudgraft.sdk.errors import NotFoundError, PreconditionError, UnavailableE
 from cloudgraft.sdk.quantity import Quantity
 from tests.conditions import until
 from tests.discovery.web.discovery_server import ServedDiscovery
+from tests.kube_api import KubeApi
 
 SETTINGS = AgentSettings(spec=ClusterSpec(id="turin", labels={"country": "italy"}), every=0.02)
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.demo.fake_kubernetes.server import KubeApi
 from cloudgraft.discovery.importer import Importer, Namespaced, cluster_in
 from cloudgraft.discovery.model import ClusterSpec, NetworkMode
 from cloudgraft.discovery.service import Discovery
@@ -24,6 +23,7 @@ from cloudgraft.kube.objects import SecretObject
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError
 from cloudgraft.sdk.quantity import Quantity
 from tests.conditions import until
+from tests.kube_api import KubeApi
 
 INFO: dict[str, Any] = {"resources": {"cpu": "4", "gpu": 1}, "labels": {"hasGPU": "true"}, "hasNat": True}
 

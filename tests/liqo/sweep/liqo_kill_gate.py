@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloudgraft.demo.fake_kubernetes import KubeApi
-from cloudgraft.demo.fake_kubernetes.calls import Fault, Request
+from tests.kube_api import Fault, KubeApi, Request
 
 GO, DROP = b"go\n", b"drop\n"
 

@@ -15,8 +15,6 @@ import yaml
 
 from cloudgraft.client.cloud_config import CloudConfig
 from cloudgraft.client.remote import RemoteProvider
-from cloudgraft.demo.fake_kubernetes import KubeApi
-from cloudgraft.demo.fake_kubernetes.users import User
 from cloudgraft.demo.fake_liqo import Member, guard_names, settle
 from cloudgraft.discovery.client import DiscoveryClient
 from cloudgraft.discovery.model import ClusterSpec, Network, NetworkMode, PriceList
@@ -28,6 +26,7 @@ from e2e.liqo_programs import FRONT, MANAGER, OPERATOR, Certificates, Discovery,
 from e2e.processes import Program, free_ports
 from e2e.scripted_liqo import ScriptedLiqo
 from tests.conditions import until
+from tests.kube_api import KubeApi, User
 from tests.liqo.sweep.liqo_kill_gate import Gate
 
 HOME, REMOTE = "home", ("berlin", "paris")

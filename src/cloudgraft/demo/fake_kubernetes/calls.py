@@ -1,12 +1,9 @@
-"""Describes one call to the server, the server's refusals, and planned faults."""
+"""Describes one call to the server, and the server's refusals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-# -- requests and faults -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -18,7 +15,6 @@ class Request:
     name: str
     query: dict[str, str]
     at: float  # on the monotonic clock
-    watch_generation: int  # of the server when this came
     namespace: str = ""  # empty: all of them
     group: str = ""  # of the API
     subresource: str = ""
@@ -35,20 +31,6 @@ class Request:
         if self.method == "GET":
             return "watch" if self.is_watch else "get" if self.name else "list"
         return {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}[self.method]
-
-
-@dataclass
-class Fault:
-    """An answer that is given instead of the right one, to the next calls that match."""
-
-    matches: Callable[[Request], bool]
-    code: int
-    body: bytes
-    headers: dict[str, str]
-    times: int
-
-
-# -- refusals ----------------------------------------------------------------------------------------------------------
 
 
 Json = dict[str, Any]

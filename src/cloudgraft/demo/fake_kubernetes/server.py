@@ -1,4 +1,4 @@
-"""Serves the API on a port, with users, objects, and switches to make it misbehave."""
+"""Serves the API on a port, with users and objects."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, Self, cast
 from urllib.parse import parse_qs, urlsplit
 
 from cloudgraft.certs.issue import Validity, new_authority, server_pair
-from cloudgraft.demo.fake_kubernetes.calls import Fault, Json, RefusedError, Request
+from cloudgraft.demo.fake_kubernetes.calls import Json, RefusedError, Request
 from cloudgraft.demo.fake_kubernetes.operations import Watching, answer
 from cloudgraft.demo.fake_kubernetes.resources import Resource, Route, selection
 from cloudgraft.demo.fake_kubernetes.store import Store
@@ -38,12 +38,16 @@ class HttpServer(ThreadingHTTPServer):
         self.api = api
         self.connections: set[socket.socket] = set()
         self.is_closing = False
-        self.watch_generation = 0
-        self.calls = 0  # that are being answered
         super().__init__(address, _Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Ignores errors of clients that disconnect midway."""
+
+    def sever(self) -> None:
+        """Breaks all connections."""
+        for connection in list(self.connections):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -74,7 +78,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
         parts = urlsplit(self.path)
         user = self._api.users.by_header(self.headers.get("Authorization"))
-        if self._is_special(parts.path, body, user):
+        if (special := self._api.special(parts.path, body, user)) is not None:
+            self._send_json(*special)
             return
         route = self._api.store.resources.route(parts.path)
         if route is None:
@@ -82,9 +87,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         query = {key: values[0] for key, values in parse_qs(parts.query, keep_blank_values=True).items()}
         request = self._request(route, query, user)
-        self._api.requests.append(request)
-        if fault := self._fault(request):
-            self._send(fault.code, fault.body, fault.headers)
+        if fault := self._api.fault(request):
+            self._send(*fault)
         elif refused := self._unwelcome(request, user):
             self._send_json(refused.code, refused.status)
         elif request.is_watch:
@@ -101,7 +105,6 @@ class _Handler(BaseHTTPRequestHandler):
             route.name,
             query,
             time.monotonic(),
-            self._http.watch_generation,
             namespace=route.namespace,
             group=route.resource.group,
             subresource=route.subresource,
@@ -119,39 +122,13 @@ class _Handler(BaseHTTPRequestHandler):
         message = f'{request.plural} is forbidden: User "{user.name}" {what} {where}'
         return RefusedError(403, "Forbidden", message)
 
-    def _is_special(self, path: str, body: bytes, user: User | None) -> bool:
-        """Answers calls that are not about objects: the release, health, and the user's rights."""
-        if path == "/version":
-            self._send_json(200, {"major": "1", "minor": "34", "gitVersion": "v1.34.1"})
-        elif path in {"/healthz", "/livez", "/readyz"}:
-            self._send(200, b"ok", {"Content-Type": "text/plain"})
-        elif path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews":
-            if user is None:
-                self._send_json(401, RefusedError(401, "Unauthorized", "Unauthorized").status)
-                return True
-            asked = json.loads(body)["spec"]["resourceAttributes"]
-            more = {"subresource": asked.get("subresource", ""), "namespace": asked.get("namespace", "")}
-            allowed = self._api.users.may(user, asked["verb"], asked["resource"], **more)
-            self._send_json(201, {"kind": "SelfSubjectAccessReview", "status": {"allowed": allowed}})
-        else:
-            return False
-        return True
-
     def _answer(self, route: Route, request: Request, body: bytes) -> None:
         code = 201 if self.command == "POST" else 200
-        self._count(1)
         try:
-            content = answer(self._api, route, request, body, self.headers.get("Content-Type", ""))
+            content = self._api.answer(route, request, body, self.headers.get("Content-Type", ""))
         except RefusedError as refused:
             code, content = refused.code, refused.status
-        finally:
-            self._count(-1)  # before the answer, after which the next call may come
         self._send_json(code, content)
-
-    def _count(self, difference: int) -> None:
-        with self._api.store.changed:
-            self._http.calls += difference
-            self._api.most_at_once = max(self._api.most_at_once, self._http.calls)
 
     def _watch(self, route: Route, request: Request) -> None:
         try:
@@ -164,26 +141,16 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         watching = Watching(self._api, route, request, matches)
-        for line in watching.lines(lambda: self._is_over(request)):
+        for line in watching.lines(lambda: self._http.is_closing or self._api.ends(request)):
             self._chunk(line)
         with suppress(OSError):
             self.wfile.write(b"0\r\n\r\n")
-
-    def _is_over(self, request: Request) -> bool:
-        return self._http.is_closing or self._http.watch_generation != request.watch_generation
 
     def _chunk(self, event: Json) -> None:
         data = json.dumps(event).encode() + b"\n"
         with suppress(OSError):
             self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
             self.wfile.flush()
-
-    def _fault(self, request: Request) -> Fault | None:
-        for fault in self._api.faults:
-            if fault.times > 0 and fault.matches(request):
-                fault.times -= 1
-                return fault
-        return None
 
     def _send_json(self, code: int, content: Json) -> None:
         self._send(code, json.dumps(content).encode(), {"Content-Type": "application/json"})
@@ -202,6 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 TOKEN: Final = "not-a-secret"  # noqa: S105 - of a server that lives for a test
+Fault = tuple[int, bytes, dict[str, str]]  # status, body and headers
 Admit = Callable[[Resource, str, Json], None]  # raises RefusedError for a new object, as a webhook would
 _NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 
@@ -223,20 +191,17 @@ class KubeApi:
         self.users = Users(User("somebody", TOKEN), self.store)
         self.authority = authority
         self._tls = tls
-        self.requests: list[Request] = []
-        self.faults: list[Fault] = []
         self.admission: list[Admit] = []
         self.page_limit = 1000  # the most objects in a page, whatever is asked for
         self.sends_bookmarks = True
-        self.most_at_once = 0  # calls, without watches
         self._port = 0
-        self._server: HttpServer | None = None
+        self.http: HttpServer | None = None
         for name in _NAMESPACES:
             self.store.create("namespaces", "", {"metadata": {"name": name}})
         self.store.compact()
 
     @classmethod
-    def secure(cls, directory: Path) -> KubeApi:
+    def secure(cls, directory: Path) -> Self:
         """One with TLS and an authority of its own. ``directory`` is for the key and must exist."""
         authority = new_authority(Validity.days(2))
         pair = server_pair(authority, [ip_address("127.0.0.1")], Validity.days(1))
@@ -247,37 +212,13 @@ class KubeApi:
         context.load_cert_chain(path)
         return cls(context, authority=authority.certificate_pem.decode())
 
-    @property
-    def token(self) -> str:
-        """The current token of the first user."""
-        return self.users.first.token
-
-    @token.setter
-    def token(self, token: str) -> None:
-        self.users.first.token = token
-
-    @property
-    def denied(self) -> set[tuple[str, str]]:
-        """The actions denied to the first user: verbs, each with a plural."""
-        return self.users.first.denied
-
-    @denied.setter
-    def denied(self, denied: set[tuple[str, str]]) -> None:
-        self.users.first.denied = denied
-
-    def register(self, *resources: Resource) -> None:
-        """Serves more kinds."""
-        self.store.resources.add(*resources)
-
     def start(self) -> None:
         """Opens the port."""
-        self._server = HttpServer(("127.0.0.1", self._port), self)
+        self.http = HttpServer(("127.0.0.1", self._port), self)
         if self._tls is not None:
-            self._server.socket = self._tls.wrap_socket(
-                self._server.socket, server_side=True, do_handshake_on_connect=False
-            )
-        self._port = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+            self.http.socket = self._tls.wrap_socket(self.http.socket, server_side=True, do_handshake_on_connect=False)
+        self._port = self.http.server_address[1]
+        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
 
     @property
     def port(self) -> int:
@@ -291,46 +232,33 @@ class KubeApi:
 
     def stop(self) -> None:
         """Stops the server, and breaks all connections."""
-        server, self._server = self._server, None
+        server, self.http = self.http, None
         if server is not None:
             server.is_closing = True
             server.shutdown()
             server.server_close()
-            _sever(server)
+            server.sever()
 
-    def sever(self) -> None:
-        """Breaks all connections, and keeps serving."""
-        _sever(self._running())
+    # Tests override these four.
 
-    def end_watches(self) -> None:
-        """Ends all watches gracefully, as the real server does from time to time."""
-        server = self._running()
-        with self.store.changed:
-            server.watch_generation += 1
-            self.store.changed.notify_all()
+    def special(self, path: str, body: bytes, user: User | None) -> tuple[int, Json] | None:
+        """Answers calls that are not about objects; None for those that are."""
+        del body, user
+        return (200, {"major": "1", "minor": "34", "gitVersion": "v1.34.1"}) if path == "/version" else None
 
-    def refuse(
-        self,
-        matches: Callable[[Request], bool],
-        code: int,
-        body: Json | bytes = b"",
-        *,
-        times: int = 1,
-        headers: dict[str, str] | None = None,
-    ) -> None:
-        """Answers the next matching calls with this fault."""
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        kind = {"Content-Type": "text/plain" if isinstance(body, bytes) else "application/json"}
-        self.faults.append(Fault(matches, code, data, kind | (headers or {}), times))
+    def fault(self, request: Request) -> Fault | None:
+        """A status, a body and headers to send instead of the right answer."""
+        del request
+        return None
 
-    def watches(self, plural: str) -> list[Request]:
-        """The watches of a kind that were opened."""
-        return [request for request in self.requests if request.is_watch and request.plural == plural]
+    def answer(self, route: Route, request: Request, body: bytes, media_type: str) -> Json:
+        """The right answer; raises RefusedError."""
+        return answer(self, route, request, body, media_type)
 
-    def lists(self, plural: str) -> list[Request]:
-        """The lists of a kind that were read; pages but the first do not count."""
-        reads = [request for request in self.requests if request.method == "GET" and request.plural == plural]
-        return [request for request in reads if not request.is_watch and "continue" not in request.query]
+    def ends(self, request: Request) -> bool:
+        """Whether a watch is to end early."""
+        del request
+        return False
 
     def kubeconfig_text(self, user: User | None = None) -> str:
         """The kubeconfig of a user, or of the first one."""
@@ -353,14 +281,3 @@ class KubeApi:
         path = directory / name
         path.write_text(self.kubeconfig_text(user))
         return path
-
-    def _running(self) -> HttpServer:
-        if self._server is None:
-            raise RuntimeError("the server is not started")
-        return self._server
-
-
-def _sever(server: HttpServer) -> None:
-    for connection in list(server.connections):
-        with suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)
