@@ -14,8 +14,7 @@ from cloudgraft.simcloud.cloud import SimulatedCloud
 from cloudgraft.simcloud.fate import Fate, Operation
 from cloudgraft.simcloud.http.json_forms import order_for
 from cloudgraft.simcloud.options import SimulatedOptions
-from cloudgraft.simcloud.pages import Page
-from cloudgraft.simcloud.records import Order, SimMachine
+from cloudgraft.simcloud.records import Order, Page, SimMachine
 
 
 class WatchedCloud(SimulatedCloud):

@@ -13,7 +13,8 @@ from cloudgraft.conformance.check import Check
 from cloudgraft.conformance.checks import CHECKS
 from cloudgraft.conformance.driver.checks import DRIVER_CHECKS
 from cloudgraft.conformance.driver.rules import DRIVER_RULES
-from cloudgraft.conformance.render.rules_table import Row, rows
+from cloudgraft.conformance.render.table import RuleRow as Row
+from cloudgraft.conformance.render.table import rule_rows
 from cloudgraft.conformance.rules import Level, Rule
 
 # The first rule of each section.
@@ -51,7 +52,7 @@ LEVELS = (
 
 def contract_page() -> str:
     """The autoscaler's contract: every rule R and every trace T."""
-    table = rows(CHECKS)
+    table = rule_rows(CHECKS)
     return "\n".join(
         [
             "# The autoscaler's contract",
@@ -143,7 +144,7 @@ def _seen(row: Row) -> str:
 
 
 def _numbers(checks: Sequence[Check[Any]]) -> Iterator[str]:
-    table = rows(checks)
+    table = rule_rows(checks)
     yield "| level | rules and traces | with a check | not to be seen from outside | checks |"
     yield "|---|---|---|---|---|"
     for level in Level:

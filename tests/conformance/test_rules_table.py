@@ -8,7 +8,7 @@ import re
 import pytest
 
 from cloudgraft.conformance.checks import CHECKS
-from cloudgraft.conformance.render import rules_table
+from cloudgraft.conformance.render.table import rule_rows, rules_json
 from cloudgraft.conformance.rules import RULES, THEMES, Level, Rule
 from scripts.contract_pages import conformance_page
 
@@ -58,14 +58,14 @@ def test_every_must_is_looked_at() -> None:
 
 
 def test_the_table_has_a_row_per_rule_and_can_be_narrowed() -> None:
-    assert [row.rule.id for row in rules_table.rows(CHECKS)] == list(RULES)
-    assert [row.rule.id for row in rules_table.rows(CHECKS, ["R49", "T6"])] == ["R49", "T6"]
+    assert [row.rule.id for row in rule_rows(CHECKS)] == list(RULES)
+    assert [row.rule.id for row in rule_rows(CHECKS, ["R49", "T6"])] == ["R49", "T6"]
     check = CHECKS[0]
-    assert {row.rule.id for row in rules_table.rows(CHECKS, [check.name])} == set(check.rules)
+    assert {row.rule.id for row in rule_rows(CHECKS, [check.name])} == set(check.rules)
 
 
 def test_the_table_as_json_has_the_checks_of_each_rule() -> None:
-    data = {row["rule"]: row for row in json.loads(rules_table.to_json(rules_table.rows(CHECKS)))}
+    data = {row["rule"]: row for row in json.loads(rules_json(rule_rows(CHECKS)))}
     assert data["R14"]["checks"] == []
     assert data["R14"]["unobservable"] == RULES["R14"].unobservable
     named = {rule: [check.name for check in CHECKS if rule in check.rules] for rule in RULES}

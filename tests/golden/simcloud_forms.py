@@ -12,8 +12,7 @@ from cloudgraft.sdk.types import Taint
 from cloudgraft.simcloud.chaos import Chaos, Faults, Odds, Span
 from cloudgraft.simcloud.http import json_forms
 from cloudgraft.simcloud.options import MachineSettings
-from cloudgraft.simcloud.pages import Page
-from cloudgraft.simcloud.records import LedgerEntry, Order, SimMachine
+from cloudgraft.simcloud.records import LedgerEntry, Order, Page, SimMachine
 from tests.golden.forms import Form
 
 _SETTINGS: Final = MachineSettings(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgraft.sdk import InvalidArgumentError, UnavailableError
-from cloudgraft.simcloud.pages import Page, read_all
+from cloudgraft.simcloud.records import Page, read_all
 from tests.simcloud.sim_world import START, World
 
 AT_ONCE = {"boot_time": timedelta(0), "delete_time": timedelta(0)}

@@ -18,10 +18,9 @@ from cloudgraft.cli.views.call import clean
 from cloudgraft.conformance.checks import CHECKS
 from cloudgraft.conformance.kit import KitConfig
 from cloudgraft.conformance.releases import NEWEST, Release
-from cloudgraft.conformance.render import rules_table
 from cloudgraft.conformance.render.for_programs import to_json, to_junit
 from cloudgraft.conformance.render.html import to_html
-from cloudgraft.conformance.render.table import progress_line, view
+from cloudgraft.conformance.render.table import progress_line, rule_rows, rules_json, rules_view, view
 from cloudgraft.conformance.report import Report
 from cloudgraft.conformance.rules import RULES
 from cloudgraft.conformance.run import Session, selected
@@ -188,13 +187,13 @@ async def _run(session: Session) -> signal.Signals | None:
 
 
 def _print_rules(only: Sequence[str], output: str) -> None:
-    table = rules_table.rows(CHECKS, only)
+    table = rule_rows(CHECKS, only)
     if output == "html":
         raise click.UsageError("--list is shown as a table or as json")
     if output == "json":
-        click.echo(rules_table.to_json(table))
+        click.echo(rules_json(table))
     else:
-        _print(rules_table.view(table))
+        _print(rules_view(table))
 
 
 def _print_report(report: Report, output: str) -> None:

@@ -17,8 +17,7 @@ from cloudgraft.simcloud.fate import CloudFailureError, Fate, LostAnswerError, O
 from cloudgraft.simcloud.http.json_forms import order_for
 from cloudgraft.simcloud.http.link import HttpLink
 from cloudgraft.simcloud.options import SimulatedOptions
-from cloudgraft.simcloud.pages import Page, read_all
-from cloudgraft.simcloud.records import Order
+from cloudgraft.simcloud.records import Order, Page, read_all
 from cloudgraft.simcloud.shapes import Catalog
 
 # -- links -------------------------------------------------------------------------------------------------------------

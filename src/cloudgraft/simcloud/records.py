@@ -1,17 +1,15 @@
-"""Defines a machine as the cloud knows it: the times of all that happens to it, and the state that follows.
-
-A machine's state is never stored: it follows from these times and the clock. So after a restart every machine is where
-it should be by then, time can be simulated, and a list can show the past.
-"""
+"""Defines a machine as the cloud knows it, and pages of a list of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Generic, TypeVar
 
 from cloudgraft.sdk.driver import Machine, MachineState, Shape
+from cloudgraft.sdk.errors import UnavailableError
 from cloudgraft.simcloud.options import MachineSettings
 
 _HOUR = Decimal(3600)
@@ -181,3 +179,39 @@ class Record:
 
 def _is_past(time: float | None, moment: float) -> bool:
     return time is not None and time <= moment
+
+
+# -- pages: a list that may be incomplete is an error, never an answer -------------------------------------------------
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[T]):
+    """One page of a list."""
+
+    machines: Sequence[T]
+    count: int  # how many machines this page has, according to the cloud
+    more: bool  # whether another page follows
+    cursor: str = ""  # where it begins
+
+
+async def read_all(fetch: Callable[[str], Awaitable[Page[T]]]) -> list[T]:
+    """Reads all pages, one after the other; raises UnavailableError when one of them is incomplete."""
+    found: list[T] = []
+    cursors = {""}
+    cursor = ""
+    while True:
+        page = await fetch(cursor)
+        if len(page.machines) != page.count:
+            raise UnavailableError(
+                f"the cloud sent {len(page.machines)} of the {page.count} machines of a page: the list is not complete"
+            )
+        found += page.machines
+        if not page.more:
+            return found
+        cursor = page.cursor
+        if cursor in cursors:
+            raise UnavailableError("the cloud says that there are more pages, but not where: the list is not complete")
+        cursors.add(cursor)

@@ -4,10 +4,8 @@ It keeps to the rules of the real one wherever our code could notice; :class:`Ku
 time, each on a port of its own.
 """
 
-from cloudgraft.demo.fake_kubernetes.calls import Json, RefusedError, Request
-from cloudgraft.demo.fake_kubernetes.resources import Resource, Resources
-from cloudgraft.demo.fake_kubernetes.server import TOKEN, KubeApi
+from cloudgraft.demo.fake_kubernetes.resources import Json, RefusedError, Request, Resource, Resources
+from cloudgraft.demo.fake_kubernetes.server import TOKEN, KubeApi, User
 from cloudgraft.demo.fake_kubernetes.store import Store
-from cloudgraft.demo.fake_kubernetes.users import User
 
 __all__ = ["TOKEN", "Json", "KubeApi", "RefusedError", "Request", "Resource", "Resources", "Store", "User"]

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
-from cloudgraft.demo.fake_kubernetes.calls import Json, RefusedError
-from cloudgraft.demo.fake_kubernetes.resources import Resource
+from cloudgraft.demo.fake_kubernetes.resources import Json, RefusedError, Resource
 
 # -- patches -----------------------------------------------------------------------------------------------------------
 

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from cloudgraft.demo.fake_kubernetes.calls import Json, RefusedError, Request, missing
 from cloudgraft.demo.fake_kubernetes.objects import check_manifest, patched, stamp
-from cloudgraft.demo.fake_kubernetes.resources import Matches, Route, selection
+from cloudgraft.demo.fake_kubernetes.resources import Json, Matches, RefusedError, Request, Route, missing, selection
 from cloudgraft.demo.fake_kubernetes.store import Event
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from cloudgraft.demo.fake_kubernetes.calls import Json, RefusedError, missing
 from cloudgraft.demo.fake_kubernetes.objects import check_change, named, prepare, prepare_secret, stamp
-from cloudgraft.demo.fake_kubernetes.resources import Resource, Resources
+from cloudgraft.demo.fake_kubernetes.resources import Json, RefusedError, Resource, Resources, missing
 
 Key = tuple[str, str, str]  # the kind by its plural or full name, the namespace, the name
 _REMEMBERED: Final = 50_000  # events; a watch from before them must list again

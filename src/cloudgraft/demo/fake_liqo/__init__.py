@@ -4,7 +4,6 @@ They work on :mod:`cloudgraft.demo.fake_kubernetes` and on a real API server tha
 """
 
 from cloudgraft.demo.fake_liqo.cluster import Rules
-from cloudgraft.demo.fake_liqo.crds import guard_names, settle
-from cloudgraft.demo.fake_liqo.fake import FakeLiqo, Member, playing
+from cloudgraft.demo.fake_liqo.fake import FakeLiqo, Member, guard_names, playing, settle
 
 __all__ = ["FakeLiqo", "Member", "Rules", "guard_names", "playing", "settle"]

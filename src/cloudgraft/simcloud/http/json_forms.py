@@ -16,8 +16,7 @@ from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.simcloud.fields import Fields, count, number
 from cloudgraft.simcloud.options import MachineSettings
-from cloudgraft.simcloud.pages import Page
-from cloudgraft.simcloud.records import LedgerEntry, Order, SimMachine
+from cloudgraft.simcloud.records import LedgerEntry, Order, Page, SimMachine
 
 CLIENT_HEADER: Final = "X-Cloudgraft-Client"  # who calls; a create says it in its body
 

@@ -33,8 +33,7 @@ from cloudgraft.sdk.event_loop import BlockingPool
 from cloudgraft.simcloud.fields import Fields, is_number
 from cloudgraft.simcloud.http import json_forms as forms
 from cloudgraft.simcloud.options import SimulatedOptions
-from cloudgraft.simcloud.pages import Page
-from cloudgraft.simcloud.records import Order
+from cloudgraft.simcloud.records import Order, Page
 
 A = TypeVar("A")
 T = TypeVar("T")
