@@ -36,7 +36,7 @@ from cloudgraft.sdk.duration import parse_duration
 from cloudgraft.sdk.errors import InvalidArgumentError
 
 _LARGEST_FILE: Final = 1 << 20
-_WORDS: Final = {  # replace pydantic's own messages
+_MESSAGES: Final = {  # replace pydantic's own messages
     "extra_forbidden": "there is no such key",
     "missing": "it is missing",
     "too_short": "give a command: a list of a program and its arguments",
@@ -104,7 +104,7 @@ class Hooks(_Section):
         }[need] is not None
 
 
-class Patience(_Section):
+class TimeLimits(_Section):
     """How long the kit waits for what takes time."""
 
     boot: Duration = timedelta(minutes=2)
@@ -132,7 +132,7 @@ class KitConfig(_Section):
     machines: int = Field(default=10, ge=3, le=100)
     provider_id: Pattern = Field(default=r"^[A-Za-z][A-Za-z0-9+.-]*://.+", alias="providerID")
     node_name: Pattern = ""
-    patience: Patience = Patience()
+    patience: TimeLimits = TimeLimits()
     hooks: Hooks = Hooks()
 
     def connection(self) -> CloudConfig:
@@ -168,12 +168,12 @@ class KitConfig(_Section):
         try:
             return cls.model_validate(document or {})
         except ValidationError as error:
-            raise InvalidArgumentError("; ".join(map(_told, error.errors()))) from error
+            raise InvalidArgumentError("; ".join(map(_message, error.errors()))) from error
 
 
-def _told(problem: Any) -> str:
+def _message(problem: Any) -> str:
     """A problem of pydantic as a message of ours."""
     where = ".".join(str(part) for part in problem["loc"]) or "the file"
-    if problem["type"] in _WORDS:
-        return f"{where}: {_WORDS[problem['type']].format(**problem.get('ctx', {}))}"
+    if problem["type"] in _MESSAGES:
+        return f"{where}: {_MESSAGES[problem['type']].format(**problem.get('ctx', {}))}"
     return f"{where}: {problem['msg'].removeprefix('Value error, ')}"

@@ -65,13 +65,13 @@ class ProviderConformance:
     @classmethod
     def conformance_report(cls, kit: KitConfig) -> Report:
         """The report of one run; shared by all tests of the class."""
-        return asyncio.run(_judged(kit, cls().provider(), cls.release))
+        return asyncio.run(_report(kit, cls().provider(), cls.release))
 
     @pytest.mark.parametrize("check", [check.name for check in CHECKS])
     def test_conformance(self, check: str, conformance_report: Report) -> None:
         """One check of the kit."""
         results: Mapping[str, Result] = {result.check: result for result in conformance_report.results}
-        _tell(results[check])
+        _show(results[check])
 
     def test_nothing_is_left_behind(self, conformance_report: Report) -> None:
         """Every machine that the kit made could be deleted."""
@@ -79,14 +79,14 @@ class ProviderConformance:
             pytest.fail(f"left behind on the server: {', '.join(conformance_report.left_behind)}", pytrace=False)
 
 
-async def _judged(kit: KitConfig, provider: Provider | BlockingProvider | None, release: str) -> Report:
+async def _report(kit: KitConfig, provider: Provider | BlockingProvider | None, release: str) -> Report:
     if provider is None:
         return await run(kit, release=release)
     async with serving(provider) as served:
         return await run(kit.model_copy(update={"address": served.address}), release=release)
 
 
-def _tell(result: Result) -> None:
+def _show(result: Result) -> None:
     if result.status in (Status.SKIPPED, Status.BLOCKED):
         pytest.skip(result.message)
     if result.status is Status.FAILED and result.level is Level.NOTE:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from cloudgraft.demo.events import Event, GroupState, Kind, short_name
 from cloudgraft.demo.world import Books
@@ -39,27 +39,26 @@ def check_target(group: str, *, expected: int, actual: int) -> None:
 
 
 # The events that must have happened, in this order, each with the message if it did not.
-_Chapter = tuple[Callable[[Event], bool], str]
-_CHAPTERS: tuple[_Chapter, ...] = (
-    (lambda event: event.kind is Kind.WORK, "no work ever came"),
-    (lambda event: event.kind is Kind.SCALE_UP, "no group was scaled up from zero"),
-    (lambda event: event.kind is Kind.REGISTERED, "no node registered after the first scale-up"),
-    (lambda event: event.kind is Kind.OUT_OF_STOCK, "the stock-out did not happen"),
-    (lambda event: event.kind is Kind.FALLBACK, "there was no fallback to another group after the stock-out"),
-    (lambda event: event.kind is Kind.REGISTERED, "no node registered after the fallback"),
-    (lambda event: event.kind is Kind.CRASH, "cloudgraft did not die in the middle of a scale-up"),
-    (lambda event: event.kind is Kind.RESTART, "cloudgraft did not come back after it died"),
-    (lambda event: event.kind is Kind.REGISTERED, "no node registered after the crash"),
-    (lambda event: event.kind is Kind.SCALE_DOWN, "no node was removed"),
-    (lambda event: event.kind is Kind.GONE, "no machine went away"),
+_STEPS = (
+    (Kind.WORK, "no work ever came"),
+    (Kind.SCALE_UP, "no group was scaled up from zero"),
+    (Kind.REGISTERED, "no node registered after the first scale-up"),
+    (Kind.OUT_OF_STOCK, "the stock-out did not happen"),
+    (Kind.FALLBACK, "there was no fallback to another group after the stock-out"),
+    (Kind.REGISTERED, "no node registered after the fallback"),
+    (Kind.CRASH, "cloudgraft did not die in the middle of a scale-up"),
+    (Kind.RESTART, "cloudgraft did not come back after it died"),
+    (Kind.REGISTERED, "no node registered after the crash"),
+    (Kind.SCALE_DOWN, "no node was removed"),
+    (Kind.GONE, "no machine went away"),
 )
 
 
 def check_story(events: Sequence[Event]) -> None:
     """All events must have happened, and the fallback in the loop that saw the stock-out."""
     rest = iter(events)
-    for happened, missing in _CHAPTERS:
-        if not any(happened(event) for event in rest):
+    for kind, missing in _STEPS:
+        if not any(event.kind is kind for event in rest):
             raise StoryError(missing)
     short = next(event for event in events if event.kind is Kind.OUT_OF_STOCK)
     fallback = next(event for event in events if event.kind is Kind.FALLBACK)

@@ -57,21 +57,8 @@ class DriverConformance:
     def settings(self) -> DriverSettings:
         """The settings from the attributes and methods above."""
         can_crash = type(self).crash is not DriverConformance.crash
-        return DriverSettings(
-            machine=self.machine,
-            wrong_machine=self.wrong_machine,
-            at_once=self.at_once,
-            page_size=self.page_size,
-            interruptions=self.interruptions,
-            is_lasting=self.is_lasting,
-            call_timeout=self.call_timeout,
-            patience=self.patience,
-            boot_time=self.boot_time,
-            late=self.late,
-            secrets=self.secrets,
-            troubled=self.make_troubled,
-            crash=self.crash if can_crash else None,
-        )
+        attributes = {name: getattr(self, name) for name in DriverConformance.__annotations__}
+        return DriverSettings(**attributes, troubled=self.make_troubled, crash=self.crash if can_crash else None)
 
     @pytest.mark.parametrize("check", [check.name for check in DRIVER_CHECKS])
     def test_driver(self, check: str) -> None:

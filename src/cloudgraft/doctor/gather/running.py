@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Final
+from dataclasses import fields
+from typing import Any, Final, TypeVar
+
+from pydantic.alias_generators import to_camel
 
 from cloudgraft.admin.client import AdminClient
 from cloudgraft.doctor.picture import Cloud, Group, Guard, Machine, Oddity, Server
@@ -13,6 +16,7 @@ from cloudgraft.sdk.errors import CloudgraftError
 
 _SECONDS: Final = 30.0
 _Json = Mapping[str, Any]
+T = TypeVar("T", Server, Group, Machine, Cloud, Guard, Oddity)
 
 
 async def ask_server(client: AdminClient) -> tuple[Server | None, str]:
@@ -34,50 +38,35 @@ async def _oddities(client: AdminClient) -> tuple[Oddity, ...]:
         answer: Any = await client.call("ListOrphans")
     except CloudgraftError:
         return ()
-    return tuple(
-        Oddity(
-            kind=one["kind"],
-            cloud=one["cloud"],
-            name=one["name"],
-            machine_id=one["machineId"],
-            detail=one["detail"],
-            hint=one["hint"],
-        )
-        for one in answer["orphans"]
-    )
+    return tuple(_read(Oddity, one) for one in answer["orphans"])
 
 
 def _server(status: _Json, odd: tuple[Oddity, ...]) -> Server:
-    return Server(
+    return _read(
+        Server,
+        status,
         prefix=Identity(status["cluster"], status["clusterId"]).prefix,
-        leader_trouble=status["leaderTrouble"],
-        opening_trouble=status.get("openingTrouble", ""),
-        journal_trouble=status["journalTrouble"],
-        config_trouble=status["configTrouble"],
-        cluster_trouble=status.get("clusterTrouble", ""),
         node_problems=tuple(status.get("nodeProblems", ())),
         groups=tuple(_group(group) for group in status["groups"]),
         machines=tuple(_machine(group["id"], one) for group in status["groups"] for one in group["machines"]),
-        clouds=tuple(_cloud(cloud) for cloud in status["clouds"]),
-        guards=tuple(_guard(guard) for guard in status["guards"]),
+        clouds=tuple(
+            _read(Cloud, cloud, is_up=cloud["up"], paused=_paused(cloud["paused"])) for cloud in status["clouds"]
+        ),
+        guards=tuple(_read(Guard, guard, name=guard["guard"]) for guard in status["guards"]),
         oddities=odd,
     )
+
+
+def _read(kind: type[T], data: _Json, **given: Any) -> T:
+    """Fills each field that is not given from the key of its name; a key that an older server lacks is the default."""
+    names = {field.name: to_camel(field.name) for field in fields(kind) if field.name not in given}
+    return kind(**{name: data[key] for name, key in names.items() if key in data}, **given)
 
 
 def _group(group: _Json) -> Group:
     # A paused cloud is reported once, not again for each of its groups.
     is_own = group["paused"] is not None and group["paused"]["scope"] == "group"
-    return Group(
-        id=group["id"],
-        cloud=group["cloud"],
-        target=group["target"],
-        min_size=group["minSize"],
-        max_size=group["maxSize"],
-        left_out=group["leftOut"],
-        stale=group["stale"],
-        paused=_paused(group["paused"]) if is_own else "",
-        has_price=bool(group["hourly"]),
-    )
+    return _read(Group, group, paused=_paused(group["paused"]) if is_own else "", has_price=bool(group["hourly"]))
 
 
 def _paused(pause: _Json | None) -> str:
@@ -86,33 +75,11 @@ def _paused(pause: _Json | None) -> str:
 
 def _machine(group: str, machine: _Json) -> Machine:
     error = machine["error"] or {}
-    return Machine(
-        name=machine["name"],
+    return _read(
+        Machine,
+        machine,
         group=group,
-        provider_id=machine["providerId"],
-        state=machine["state"],
-        state_age=machine["stateAge"],
         error_code=error.get("code", ""),
         error_message=error.get("message", ""),
         error_class=error.get("errorClass", 0),
-    )
-
-
-def _cloud(cloud: _Json) -> Cloud:
-    return Cloud(
-        name=cloud["name"],
-        driver=cloud["driver"],
-        is_up=cloud["up"],
-        error=cloud["error"],
-        error_code=cloud["errorCode"],
-        blocked=cloud["blocked"],
-        held_back=cloud["heldBack"],
-        paused=_paused(cloud["paused"]),
-        observe_only=cloud.get("observeOnly", False),
-    )
-
-
-def _guard(guard: _Json) -> Guard:
-    return Guard(
-        scope=guard["scope"], name=guard["guard"], used=guard["used"], limit=guard["limit"], unit=guard["unit"]
     )
