@@ -51,14 +51,14 @@ def test_the_exit_code_goes_by_the_worst(id_: str, code: int) -> None:
 
 
 def test_the_worst_comes_first_and_the_order_is_always_the_same() -> None:
-    picture = clean()
+    inputs = clean()
     for id_ in ("paused", "provider-id-empty", "local-data-lost", "tls-expired"):
-        picture = PLANTS[id_](picture)
-    found = examine(picture)
+        inputs = PLANTS[id_](inputs)
+    found = examine(inputs)
     ranks = [finding.entry.severity.rank for finding in found]
     assert ranks == sorted(ranks)
     assert found[0].entry.severity is Severity.ERROR
-    assert examine(picture) == found
+    assert examine(inputs) == found
 
 
 def test_a_finding_has_the_keys_that_the_page_tells_of() -> None:
@@ -86,11 +86,11 @@ def test_reasonable_flags_are_no_finding(flag: str) -> None:
 
 
 def test_a_young_machine_without_a_node_is_no_finding() -> None:
-    picture = cluster(nodes=())(clean())
-    assert picture.server is not None
-    (machine,) = picture.server.machines
+    inputs = cluster(nodes=())(clean())
+    assert inputs.server is not None
+    (machine,) = inputs.server.machines
     young = type(machine)(name=machine.name, group=machine.group, provider_id=machine.provider_id, state_age=60)
-    assert examine(server(machines=(young,))(picture)) == []
+    assert examine(server(machines=(young,))(inputs)) == []
 
 
 def test_a_hundredth_less_memory_is_no_finding() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from cloudgraft.client.cloud_config import CloudConfig
 from cloudgraft.doctor.checks import examine
-from cloudgraft.doctor.picture import Autoscaler, CloudConfigSeen, Machine, NodeCare, Picture, Role
+from cloudgraft.doctor.inputs import Autoscaler, CloudConfigSeen, Inputs, Machine, NodeCare, Role
 from cloudgraft.doctor.releases import Flags
 from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.quantity import Quantity
@@ -37,8 +37,8 @@ CONTROL_PLANE = {"node-role.kubernetes.io/control-plane": ""}
 SECONDS = NOW.timestamp()
 
 
-def found(picture: Picture) -> set[str]:
-    return {finding.entry.id for finding in examine(picture)}
+def found(inputs: Inputs) -> set[str]:
+    return {finding.entry.id for finding in examine(inputs)}
 
 
 def nodes(*more: Node) -> Plant:
@@ -48,10 +48,10 @@ def nodes(*more: Node) -> Plant:
 def machines(**changes: Any) -> Plant:
     """A second machine beside the first, whose node is not there."""
 
-    def plant(picture: Picture) -> Picture:
-        assert picture.server is not None
+    def plant(inputs: Inputs) -> Inputs:
+        assert inputs.server is not None
         other = Machine(name="prod-abc-lab-small-2", group="lab-small", provider_id="lab://one/vm-22", state_age=3600)
-        return server(machines=(*picture.server.machines, replace(other, **changes)))(picture)
+        return server(machines=(*inputs.server.machines, replace(other, **changes)))(inputs)
 
     return plant
 
@@ -133,10 +133,8 @@ def test_a_node_that_comes_before_its_machine_is_known_by_its_id_is_not_left_beh
 
 def test_a_number_is_no_likeness() -> None:
     """Machines are counted from 1000 on in more than one cloud."""
-    picture = both(machines(provider_id="lab://one/1001", state_age=60), nodes(_ready("x", "pve://other/1001")))(
-        clean()
-    )
-    assert found(picture) == set()
+    inputs = both(machines(provider_id="lab://one/1001", state_age=60), nodes(_ready("x", "pve://other/1001")))(clean())
+    assert found(inputs) == set()
 
 
 def _ready(name: str, provider_id: str) -> Node:
@@ -144,8 +142,8 @@ def _ready(name: str, provider_id: str) -> Node:
 
 
 def test_a_node_that_k3s_named_is_told_with_what_mends_it() -> None:
-    picture = both(machines(), nodes(_ready("prod-abc-lab-small-2", "k3s://prod-abc-lab-small-2")))(clean())
-    (finding,) = examine(picture)
+    inputs = both(machines(), nodes(_ready("prod-abc-lab-small-2", "k3s://prod-abc-lab-small-2")))(clean())
+    (finding,) = examine(inputs)
     assert finding.entry.id == "provider-id-other"
     assert "--disable-cloud-controller" in finding.fix
 
@@ -154,12 +152,12 @@ def test_a_node_that_waits_for_long_is_told_also_where_there_is_a_controller() -
     taint = Taint(key="node.cloudprovider.kubernetes.io/uninitialized", value="true")
     waiting = Node(name="new", taints=(taint,), created_at=SECONDS - 3600)
     care = settings(node_care=None)
-    picture = both(care, nodes(waiting), cluster_with_controller)(clean())
-    assert found(picture) == {"node-waits-for-cloud-controller"}
+    inputs = both(care, nodes(waiting), cluster_with_controller)(clean())
+    assert found(inputs) == {"node-waits-for-cloud-controller"}
 
 
-def cluster_with_controller(picture: Picture) -> Picture:
-    return cluster(cloud_controllers=("DaemonSet kube-system/cloud-controller-manager",))(picture)
+def cluster_with_controller(inputs: Inputs) -> Inputs:
+    return cluster(cloud_controllers=("DaemonSet kube-system/cloud-controller-manager",))(inputs)
 
 
 def test_a_cloud_controller_manager_is_welcome_where_the_drivers_leave_provider_ids_to_it() -> None:
@@ -174,8 +172,8 @@ def test_what_firmware_and_kernel_keep_of_the_memory_is_no_finding() -> None:
     """A machine of 4Gi shows 3.82Gi."""
     declared = NodeTemplate(labels={}, capacity={"cpu": Quantity("2"), "memory": Quantity("4Gi")})
     real = {"cpu": Quantity("2"), "memory": Quantity("4005432Ki")}
-    picture = both(group(declared=declared), cluster(nodes=(replace(NODE, capacity=real, taints=()),)))(clean())
-    assert found(replace(picture, templates={})) == set()
+    inputs = both(group(declared=declared), cluster(nodes=(replace(NODE, capacity=real, taints=()),)))(clean())
+    assert found(replace(inputs, templates={})) == set()
 
 
 def test_capacity_is_compared_only_where_allocatable_says_nothing() -> None:
@@ -187,8 +185,8 @@ def test_capacity_is_compared_only_where_allocatable_says_nothing() -> None:
 def test_a_taint_on_one_of_several_nodes_is_somebodys_doing() -> None:
     other = replace(NODE, name="lab-small-2", provider_id="lab://one/vm-22")
     under_repair = replace(NODE, taints=(*NODE.taints, Taint(key="repair", effect="NoExecute")))
-    picture = both(machines(), cluster(nodes=(under_repair, other)))(clean())
-    assert found(picture) == set()
+    inputs = both(machines(), cluster(nodes=(under_repair, other)))(clean())
+    assert found(inputs) == set()
 
 
 @pytest.mark.parametrize(
@@ -196,8 +194,8 @@ def test_a_taint_on_one_of_several_nodes_is_somebodys_doing() -> None:
 )
 def test_taints_that_pass_or_only_advise_are_no_drift(taint: Taint) -> None:
     node = replace(NODE, taints=(*NODE.taints, taint))
-    picture = both(flags("--startup-taint=node.cilium.io/agent-not-ready"), cluster(nodes=(node,)))(clean())
-    assert found(picture) == set()
+    inputs = both(flags("--startup-taint=node.cilium.io/agent-not-ready"), cluster(nodes=(node,)))(clean())
+    assert found(inputs) == set()
 
 
 def test_a_young_node_has_not_all_labels_and_devices_yet() -> None:
@@ -208,8 +206,8 @@ def test_a_young_node_has_not_all_labels_and_devices_yet() -> None:
 def test_a_taint_that_the_engine_has_learned_is_no_drift_from_the_file() -> None:
     """The file does not tell it; the template that is served does."""
     node = replace(NODE, taints=(*NODE.taints, Taint(key="gpu", effect="NoExecute")))
-    picture = replace(cluster(nodes=(node,))(clean()), templates={})
-    assert found(picture) == set()
+    inputs = replace(cluster(nodes=(node,))(clean()), templates={})
+    assert found(inputs) == set()
 
 
 # -- other autoscalers -------------------------------------------------------------------------------------------------
@@ -233,16 +231,16 @@ def test_an_autoscaler_that_calls_another_server_is_not_ours_to_judge() -> None:
 
 
 def test_two_autoscalers_of_which_one_cannot_be_read_are_not_said_to_share_a_server() -> None:
-    picture = cluster(autoscalers=(clean().autoscalers[0], _other(None)))(clean())
-    assert found(picture) == set()
+    inputs = cluster(autoscalers=(clean().autoscalers[0], _other(None)))(clean())
+    assert found(inputs) == set()
     unread = replace(clean().autoscalers[0], cloud_config=None)
     assert found(cluster(autoscalers=(unread, _other(None)))(clean())) == set()
 
 
 def test_an_autoscaler_outside_the_cluster_is_known_by_its_cloud_config() -> None:
     seen = clean().autoscalers[0].cloud_config
-    picture = replace(cluster(autoscalers=())(clean()), cloud_config=seen)
-    assert found(picture) == set()
+    inputs = replace(cluster(autoscalers=())(clean()), cloud_config=seen)
+    assert found(inputs) == set()
 
 
 # -- certificates, replicas, priorities --------------------------------------------------------------------------------
@@ -257,8 +255,8 @@ def test_certificates_that_live_shortly_do_not_end_soon(age: float, days: float)
 
 
 def test_a_replica_that_stands_by_is_worth_a_note_only() -> None:
-    picture = server(leader_trouble="not the leader: cloudgraft-6c5f leads", groups=(), machines=(), clouds=())(clean())
-    (finding,) = examine(picture)
+    inputs = server(leader_trouble="not the leader: cloudgraft-6c5f leads", groups=(), machines=(), clouds=())(clean())
+    (finding,) = examine(inputs)
     assert (finding.entry.id, finding.entry.severity) == ("standby", "note")
 
 

@@ -1,4 +1,4 @@
-"""A clean world as a picture, and one with a single thing wrong for every finding that there is."""
+"""A clean world as a inputs, and one with a single thing wrong for every finding that there is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from cloudgraft.certs.inspect import CertificateInfo, Purpose
 from cloudgraft.client.cloud_config import CloudConfig
-from cloudgraft.doctor.picture import (
+from cloudgraft.doctor.inputs import (
     Autoscaler,
     Certificate,
     Cloud,
@@ -19,11 +19,11 @@ from cloudgraft.doctor.picture import (
     Group,
     GroupSettings,
     Guard,
+    Inputs,
     Machine,
     Mount,
     NodeCare,
     Oddity,
-    Picture,
     Role,
     Server,
     Settings,
@@ -34,7 +34,7 @@ from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import AutoscalingOptions, NodeTemplate, Taint
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
-Plant = Callable[[Picture], Picture]
+Plant = Callable[[Inputs], Inputs]
 TEMPLATE = NodeTemplate(
     labels={"pool": "lab", "kubernetes.io/arch": "amd64"},
     taints=[Taint(key="dedicated", value="batch")],
@@ -75,7 +75,7 @@ def certificate(role: Role, purpose: Purpose, *names: str, days: float = 300, ag
     return Certificate(role=role, where=str(file), info=info)
 
 
-def clean() -> Picture:
+def clean() -> Inputs:
     """A server, an autoscaler and a cluster of which nothing bad can be said."""
     settings = Settings(
         file="cloudgraft.yaml",
@@ -101,7 +101,7 @@ def clean() -> Picture:
         ),
         cloud_config=CloudConfigSeen(where="ConfigMap kube-system/x", config=CloudConfig.parse(CLOUD_CONFIG)),
     )
-    return Picture(
+    return Inputs(
         now=NOW,
         settings=settings,
         config_file="cloudgraft.yaml",
@@ -125,9 +125,9 @@ def clean() -> Picture:
 
 
 def settings(**changes: Any) -> Plant:
-    def plant(picture: Picture) -> Picture:
-        assert picture.settings is not None
-        return replace(picture, settings=replace(picture.settings, **changes))
+    def plant(inputs: Inputs) -> Inputs:
+        assert inputs.settings is not None
+        return replace(inputs, settings=replace(inputs.settings, **changes))
 
     return plant
 
@@ -135,17 +135,17 @@ def settings(**changes: Any) -> Plant:
 def group(**changes: Any) -> Plant:
     """The group of the configuration file."""
 
-    def plant(picture: Picture) -> Picture:
-        assert picture.settings is not None
-        return settings(groups=(replace(picture.settings.groups[0], **changes),))(picture)
+    def plant(inputs: Inputs) -> Inputs:
+        assert inputs.settings is not None
+        return settings(groups=(replace(inputs.settings.groups[0], **changes),))(inputs)
 
     return plant
 
 
 def server(**changes: Any) -> Plant:
-    def plant(picture: Picture) -> Picture:
-        assert picture.server is not None
-        return replace(picture, server=replace(picture.server, **changes))
+    def plant(inputs: Inputs) -> Inputs:
+        assert inputs.server is not None
+        return replace(inputs, server=replace(inputs.server, **changes))
 
     return plant
 
@@ -153,9 +153,9 @@ def server(**changes: Any) -> Plant:
 def served(**changes: Any) -> Plant:
     """The group of the running server."""
 
-    def plant(picture: Picture) -> Picture:
-        assert picture.server is not None
-        return server(groups=(replace(picture.server.groups[0], **changes),))(picture)
+    def plant(inputs: Inputs) -> Inputs:
+        assert inputs.server is not None
+        return server(groups=(replace(inputs.server.groups[0], **changes),))(inputs)
 
     return plant
 
@@ -165,9 +165,9 @@ def cloud(**changes: Any) -> Plant:
 
 
 def machine(**changes: Any) -> Plant:
-    def plant(picture: Picture) -> Picture:
-        assert picture.server is not None
-        return server(machines=(replace(picture.server.machines[0], **changes),))(picture)
+    def plant(inputs: Inputs) -> Inputs:
+        assert inputs.server is not None
+        return server(machines=(replace(inputs.server.machines[0], **changes),))(inputs)
 
     return plant
 
@@ -178,9 +178,9 @@ def odd(kind: str, **changes: Any) -> Plant:
 
 
 def cluster(**changes: Any) -> Plant:
-    def plant(picture: Picture) -> Picture:
-        assert picture.cluster is not None
-        return replace(picture, cluster=replace(picture.cluster, **changes))
+    def plant(inputs: Inputs) -> Inputs:
+        assert inputs.cluster is not None
+        return replace(inputs, cluster=replace(inputs.cluster, **changes))
 
     return plant
 
@@ -190,8 +190,8 @@ def node(**changes: Any) -> Plant:
 
 
 def autoscaler(**changes: Any) -> Plant:
-    def plant(picture: Picture) -> Picture:
-        return cluster(autoscalers=(replace(picture.autoscalers[0], **changes),))(picture)
+    def plant(inputs: Inputs) -> Inputs:
+        return cluster(autoscalers=(replace(inputs.autoscalers[0], **changes),))(inputs)
 
     return plant
 
@@ -199,9 +199,9 @@ def autoscaler(**changes: Any) -> Plant:
 def flags(*more: str, release: str = "1.34.3") -> Plant:
     """With these flags beside the usual ones; of another release if so said, and so is the cluster."""
 
-    def plant(picture: Picture) -> Picture:
+    def plant(inputs: Inputs) -> Inputs:
         image = f"registry.k8s.io/autoscaling/cluster-autoscaler:v{release}"
-        changed = autoscaler(flags=Flags.parse([*FLAGS, *more]), image=image)(picture)
+        changed = autoscaler(flags=Flags.parse([*FLAGS, *more]), image=image)(inputs)
         return cluster(release=Release.of_version(release))(changed)
 
     return plant
@@ -210,9 +210,9 @@ def flags(*more: str, release: str = "1.34.3") -> Plant:
 def certificates(*changed: Certificate) -> Plant:
     """These in place of those of the same role."""
 
-    def plant(picture: Picture) -> Picture:
+    def plant(inputs: Inputs) -> Inputs:
         roles = {one.role for one in changed}
-        return replace(picture, certificates=(*(o for o in picture.certificates if o.role not in roles), *changed))
+        return replace(inputs, certificates=(*(o for o in inputs.certificates if o.role not in roles), *changed))
 
     return plant
 
@@ -223,10 +223,10 @@ def cloud_config(text: str, **changes: Any) -> Plant:
 
 
 def both(*plants: Plant) -> Plant:
-    def plant(picture: Picture) -> Picture:
+    def plant(inputs: Inputs) -> Inputs:
         for one in plants:
-            picture = one(picture)
-        return picture
+            inputs = one(inputs)
+        return inputs
 
     return plant
 
@@ -241,9 +241,9 @@ _OPTIONS = AutoscalingOptions(scale_down_unneeded_time=timedelta(minutes=5))
 _OTHER = Autoscaler(namespace="default", name="other", image="x:v1.34.3", flags=Flags.parse(FLAGS))
 
 
-def _second_autoscaler(picture: Picture) -> Picture:
-    first = picture.autoscalers[0]
-    return cluster(autoscalers=(first, replace(first, namespace="other")))(picture)
+def _second_autoscaler(inputs: Inputs) -> Inputs:
+    first = inputs.autoscalers[0]
+    return cluster(autoscalers=(first, replace(first, namespace="other")))(inputs)
 
 
 PLANTS: Mapping[str, Plant] = {

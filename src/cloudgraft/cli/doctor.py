@@ -22,7 +22,7 @@ from cloudgraft.cli.views.admin import console, output_option, print_json, text
 from cloudgraft.doctor.checks import examine
 from cloudgraft.doctor.findings import Finding, Severity, exit_code
 from cloudgraft.doctor.gather import Sources, gather
-from cloudgraft.doctor.picture import Picture
+from cloudgraft.doctor.inputs import Inputs
 from cloudgraft.sdk.errors import InvalidArgumentError
 
 _DEFAULT: Final = Path("cloudgraft.yaml")
@@ -93,7 +93,7 @@ def command(
     raise SystemExit(exit_code(findings))
 
 
-def _looked(sources: Sources) -> Picture:
+def _looked(sources: Sources) -> Inputs:
     """Collects the input, and shows the progress on a terminal."""
     screen = Console(stderr=True)
     with screen.status("looking …") if screen.is_terminal else nullcontext() as status:

@@ -1,4 +1,4 @@
-"""What goes wrong in the simulated cloud, and how often: values, to and from JSON.
+"""Defines the faults of the simulated cloud and how often they occur, to and from JSON.
 
 All keys are optional and in camelCase; times are seconds. A fault is given as its odds: a number is a probability,
 ``{"next": 3}`` means the next three times, ``{"after": 2, "next": 1}`` the third time only. A time is a number, or
@@ -38,7 +38,7 @@ class Odds:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A time in seconds, drawn anew each time: from ``low`` to ``high``."""
+    """A time in seconds, drawn again each time: from ``low`` to ``high``."""
 
     low: float = 0.0
     high: float | None = None  # None: exactly ``low``

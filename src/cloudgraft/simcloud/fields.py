@@ -1,7 +1,7 @@
-"""Reading what comes from outside, key by key: a request, chaos, a group's ``machine:`` section.
+"""Reads data from outside key by key: a request, chaos, a group's ``machine:`` section.
 
-Everything is checked, and what nobody asked for is refused: a misspelt fault that is silently ignored would make a
-test pass that tests nothing.
+Everything is checked, and unknown keys are refused: a misspelt fault that is silently ignored would make a test pass
+that tests nothing.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Fields:
         return f"{self._where}.{key}"
 
     def end(self) -> None:
-        """Refuses the keys that nobody took."""
+        """Refuses the keys that were not taken."""
         unknown = [key for key in self._data if key not in self._known]
         if unknown:
             raise InvalidArgumentError(

@@ -173,12 +173,12 @@ async def _failed(stage: Stage) -> list[Listed]:
     """Waits for failed instances."""
     failed: list[Listed] = []
 
-    async def is_told() -> bool:
+    async def is_listed() -> bool:
         failed[:] = [each for each in await stage.instances() if each.has_error]
         return bool(failed)
 
     limit = stage.config.patience.delete
-    if not await stage.until(is_told, limit):
+    if not await stage.until(is_listed, limit):
         raise Violation(
             f"the cloud is out of stock, and within {limit.total_seconds():g} s no instance was listed with an error: "
             "the autoscaler waits 15 minutes before it tries another group"

@@ -1,4 +1,4 @@
-"""Runs all checks on a picture, one module per subject. Every check is pure: a picture in, findings out."""
+"""Runs all checks, one module per subject. Every check is pure: inputs in, findings out."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final
 
 from cloudgraft.doctor.checks import autoscaler, flags, nodes, server, tls
 from cloudgraft.doctor.findings import Finding
-from cloudgraft.doctor.picture import Picture
+from cloudgraft.doctor.inputs import Inputs
 
 __all__ = ["CHECKS", "examine"]
 
 
-CHECKS: Final[tuple[Callable[[Picture], Iterable[Finding]], ...]] = (
+CHECKS: Final[tuple[Callable[[Inputs], Iterable[Finding]], ...]] = (
     server.check_sources,
     server.check,
     tls.check,
@@ -25,7 +25,7 @@ CHECKS: Final[tuple[Callable[[Picture], Iterable[Finding]], ...]] = (
 )
 
 
-def examine(picture: Picture) -> list[Finding]:
-    """Everything that is wrong, worst first. The same picture always gives the same findings."""
-    found = {finding for check in CHECKS for finding in check(picture)}
+def examine(inputs: Inputs) -> list[Finding]:
+    """Everything that is wrong, worst first. The same inputs always give the same findings."""
+    found = {finding for check in CHECKS for finding in check(inputs)}
     return sorted(found, key=lambda finding: finding.sort_key)

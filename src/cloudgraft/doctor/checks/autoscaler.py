@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from cloudgraft.doctor.findings import Finding, found
-from cloudgraft.doctor.picture import Autoscaler, Mount, Picture
+from cloudgraft.doctor.inputs import Autoscaler, Inputs, Mount
 from cloudgraft.doctor.releases import NEWEST, OLDEST, Release
 
 
-def check(picture: Picture) -> Iterator[Finding]:
+def check(inputs: Inputs) -> Iterator[Finding]:
     """Checks each autoscaler, and all together."""
-    cluster = picture.cluster
+    cluster = inputs.cluster
     if cluster is None:
         return
-    yield from _together(picture.autoscalers)
-    for autoscaler in picture.autoscalers:
+    yield from _together(inputs.autoscalers)
+    for autoscaler in inputs.autoscalers:
         yield from _release(autoscaler, cluster.release)
         yield from _way(autoscaler)
         if autoscaler.missing_rights:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Final
 
 from cloudgraft.doctor.findings import Finding, found
-from cloudgraft.doctor.picture import Autoscaler, GroupSettings, Picture
+from cloudgraft.doctor.inputs import Autoscaler, GroupSettings, Inputs
 from cloudgraft.doctor.releases import KNOWN, NEWEST, OLDEST, Release
 from cloudgraft.documents import ForeignDocumentError, parse_yaml
 from cloudgraft.sdk.duration import format_duration
@@ -23,14 +23,14 @@ _EAGER: Final = timedelta(minutes=1)
 _LAZY: Final = timedelta(hours=24)
 
 
-def check(picture: Picture) -> Iterator[Finding]:
+def check(inputs: Inputs) -> Iterator[Finding]:
     """Checks all flags of all autoscalers."""
-    for autoscaler in picture.autoscalers:
+    for autoscaler in inputs.autoscalers:
         yield from _unknown(autoscaler)
-        yield from _nodes(autoscaler, picture)
-        yield from _min_size(autoscaler, picture)
+        yield from _nodes(autoscaler, inputs)
+        yield from _min_size(autoscaler, inputs)
         yield from _scale_down(autoscaler)
-        yield from _provision_time(autoscaler, picture)
+        yield from _provision_time(autoscaler, inputs)
         yield from _moved(autoscaler)
 
 
@@ -46,10 +46,8 @@ def _unknown(autoscaler: Autoscaler) -> Iterator[Finding]:
             yield found("flag-unknown", where=autoscaler.where, what=what, fix=f"remove --{name}")
 
 
-def _nodes(autoscaler: Autoscaler, picture: Picture) -> Iterator[Finding]:
-    sizes = (
-        {group.id: (group.min_size, group.max_size) for group in picture.settings.groups} if picture.settings else {}
-    )
+def _nodes(autoscaler: Autoscaler, inputs: Inputs) -> Iterator[Finding]:
+    sizes = {group.id: (group.min_size, group.max_size) for group in inputs.settings.groups} if inputs.settings else {}
     for value in autoscaler.flags.all("nodes"):
         match = _NODES.fullmatch(value)
         ours = sizes.get(match[3]) if match else None
@@ -62,11 +60,11 @@ def _nodes(autoscaler: Autoscaler, picture: Picture) -> Iterator[Finding]:
         yield found("nodes-flag-ignored", where=autoscaler.where, what=f"--node-group-auto-discovery={value}")
 
 
-def _min_size(autoscaler: Autoscaler, picture: Picture) -> Iterator[Finding]:
+def _min_size(autoscaler: Autoscaler, inputs: Inputs) -> Iterator[Finding]:
     if autoscaler.flags.is_true("enforce-node-group-min-size"):
         return
-    targets = {group.id: group.target for group in picture.server.groups} if picture.server else {}
-    for group in picture.settings.groups if picture.settings else ():
+    targets = {group.id: group.target for group in inputs.server.groups} if inputs.server else {}
+    for group in inputs.settings.groups if inputs.settings else ():
         if group.min_size > 0:
             target = targets.get(group.id)
             now = "" if target is None else f", and has {target} now"
@@ -94,9 +92,9 @@ def _scale_down(autoscaler: Autoscaler) -> Iterator[Finding]:
             yield found("scale-down-never", where=where, what=f"--{name}={share:g}")
 
 
-def _provision_time(autoscaler: Autoscaler, picture: Picture) -> Iterator[Finding]:
+def _provision_time(autoscaler: Autoscaler, inputs: Inputs) -> Iterator[Finding]:
     """By default cloudgraft waits longer than the autoscaler. That is fine unless an operator set its deadlines."""
-    settings, given = picture.settings, autoscaler.flags.duration("max-node-provision-time")
+    settings, given = inputs.settings, autoscaler.flags.duration("max-node-provision-time")
     if settings is None or given is None:
         return
     together = settings.create_deadline + settings.join_deadline
@@ -125,26 +123,26 @@ _MAP: Final = "cluster-autoscaler-priority-expander"
 _ANYTHING: Final = re.compile("")
 
 
-def check_expanders(picture: Picture) -> Iterator[Finding]:
+def check_expanders(inputs: Inputs) -> Iterator[Finding]:
     """Checks each expander of each autoscaler's chain."""
-    for autoscaler in picture.autoscalers:
+    for autoscaler in inputs.autoscalers:
         chain = autoscaler.flags.words("expander")
         if "price" in chain:
-            yield from _price(autoscaler, picture)
+            yield from _price(autoscaler, inputs)
         if "grpc" in chain:
             yield from _grpc(autoscaler)
         if "priority" in chain:
-            yield from _priority(autoscaler, picture)
+            yield from _priority(autoscaler, inputs)
 
 
-def _price(autoscaler: Autoscaler, picture: Picture) -> Iterator[Finding]:
+def _price(autoscaler: Autoscaler, inputs: Inputs) -> Iterator[Finding]:
     """The running server knows its drivers' prices; the file only what is written there."""
-    if picture.server is not None:
-        unpriced = [group.id for group in picture.server.groups if not group.has_price and not group.left_out]
+    if inputs.server is not None:
+        unpriced = [group.id for group in inputs.server.groups if not group.has_price and not group.left_out]
     else:
-        unpriced = [group.id for group in picture.settings.groups if not group.has_price] if picture.settings else []
+        unpriced = [group.id for group in inputs.settings.groups if not group.has_price] if inputs.settings else []
     if unpriced:
-        unsure = "" if picture.server else " in the configuration file; its driver may know one"
+        unsure = "" if inputs.server else " in the configuration file; its driver may know one"
         what = f"without a price: {', '.join(unpriced)}{unsure}"
         yield found("expander-price-without-prices", where=autoscaler.where, what=what)
 
@@ -159,7 +157,7 @@ def _grpc(autoscaler: Autoscaler) -> Iterator[Finding]:
         yield found("expander-grpc", where=autoscaler.where, what=what)
 
 
-def _priority(autoscaler: Autoscaler, picture: Picture) -> Iterator[Finding]:
+def _priority(autoscaler: Autoscaler, inputs: Inputs) -> Iterator[Finding]:
     where = f"ConfigMap {autoscaler.config_namespace}/{_MAP}"
     if autoscaler.priorities_trouble:
         return  # it could not be read, which proves nothing
@@ -171,7 +169,7 @@ def _priority(autoscaler: Autoscaler, picture: Picture) -> Iterator[Finding]:
         what = "it is not a mapping of numbers to lists of patterns"
         yield found("expander-priority-no-configmap", where=where, what=what)
         return
-    for id_ in picture.group_ids():
+    for id_ in inputs.group_ids():
         if not any(pattern.search(id_) for pattern in patterns):
             fix = f'add to the key priorities: "10": ["^{re.escape(id_)}$"]'
             what = f"group {id_} matches no pattern"
@@ -200,21 +198,21 @@ def _pattern(text: str) -> re.Pattern[str]:
 # -- options of groups (B1, B2, B3 and B6) -----------------------------------------------------------------------------
 
 
-def check_options(picture: Picture) -> Iterator[Finding]:
+def check_options(inputs: Inputs) -> Iterator[Finding]:
     """Checks every group with options, for every autoscaler."""
-    settings = picture.settings
+    settings = inputs.settings
     if settings is None:
         return
-    for autoscaler in picture.autoscalers:
+    for autoscaler in inputs.autoscalers:
         release = autoscaler.release
         for group in settings.groups:
             if release is None or group.options is None:
                 continue
             where = f"group {group.id} in {settings.file}"
-            yield from _told(group, group.options, release, where, is_forced=settings.force_options)
+            yield from _group_options(group, group.options, release, where, is_forced=settings.force_options)
 
 
-def _told(
+def _group_options(
     group: GroupSettings, options: AutoscalingOptions, release: Release, where: str, *, is_forced: bool
 ) -> Iterator[Finding]:
     bug = _bug(options, release)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Final
 
 from cloudgraft.doctor.findings import Finding, found
-from cloudgraft.doctor.picture import Cluster, Machine, Picture, Server
+from cloudgraft.doctor.inputs import Cluster, Inputs, Machine, Server
 from cloudgraft.engine.nodes.node_facts import SETTLED, is_own_label, is_passing
 from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.quantity import Quantity
@@ -28,34 +28,34 @@ _BEFORE: Final = 600.0  # a node registers before its machine is listed as runni
 _OTHER_CONTROLLERS: Final = ("k3s://", "rke2://")  # their servers write such providerIDs by default
 
 
-def check(picture: Picture) -> Iterator[Finding]:
+def check(inputs: Inputs) -> Iterator[Finding]:
     """Checks nodes, machines, and other controllers of nodes."""
-    cluster = picture.cluster
+    cluster = inputs.cluster
     if cluster is None:
         return
-    yield from _controllers(picture, cluster)
+    yield from _controllers(inputs, cluster)
     for right, feature in cluster.missing_rights.items():
         yield found("right-missing", where="cloudgraft's account", what=f"it may not {right}, which {feature} needs")
     for node in cluster.nodes or ():
         is_waiting = any(taint.key == _UNINITIALIZED for taint in node.taints)
-        if is_waiting and _age(node, picture) > _WAITING:
+        if is_waiting and _age(node, inputs) > _WAITING:
             what = f"taint {_UNINITIALIZED}; {', '.join(cluster.cloud_controllers) or 'no manager'} was seen"
             yield found("node-waits-for-cloud-controller", where=f"node {node.name}", what=what)
-    if cluster.nodes is not None and picture.server is not None:
+    if cluster.nodes is not None and inputs.server is not None:
         yield from _twice(cluster.nodes)
-        machines = [machine for machine in picture.server.machines if machine.state == "running"]
-        yield from _machines(machines, cluster.nodes, picture)
-        settled = [node for node in cluster.nodes if _age(node, picture) > _PATIENCE or node.ready]
-        yield from _left_behind(picture.server, settled)
+        machines = [machine for machine in inputs.server.machines if machine.state == "running"]
+        yield from _machines(machines, cluster.nodes, inputs)
+        settled = [node for node in cluster.nodes if _age(node, inputs) > _PATIENCE or node.ready]
+        yield from _left_behind(inputs.server, settled)
 
 
-def _age(node: Node, picture: Picture) -> float:
+def _age(node: Node, inputs: Inputs) -> float:
     """The age in seconds; for a node without a creation time, larger than any limit."""
-    return picture.now.timestamp() - node.created_at
+    return inputs.now.timestamp() - node.created_at
 
 
-def _controllers(picture: Picture, cluster: Cluster) -> Iterator[Finding]:
-    care = picture.settings.node_care if picture.settings else None
+def _controllers(inputs: Inputs, cluster: Cluster) -> Iterator[Finding]:
+    care = inputs.settings.node_care if inputs.settings else None
     is_set_by_us = care is not None and care.sets_provider_id and not care.leaves_provider_ids
     if is_set_by_us and cluster.cloud_controllers:
         what = f"kubernetes.setProviderID is true, and there is {', '.join(cluster.cloud_controllers)}"
@@ -70,25 +70,25 @@ def _twice(nodes: Sequence[Node]) -> Iterator[Finding]:
             yield found("provider-id-twice", where=f"node {names}", what=f"both have {provider_id}")
 
 
-def _machines(machines: Sequence[Machine], nodes: Sequence[Node], picture: Picture) -> Iterator[Finding]:
+def _machines(machines: Sequence[Machine], nodes: Sequence[Node], inputs: Inputs) -> Iterator[Finding]:
     ids = {node.provider_id for node in nodes}
     ours = {machine.provider_id for machine in machines}
     named = {node.name: node for node in nodes}
     free = [node for node in nodes if node.provider_id not in ours]
     without: list[Machine] = []
-    patience = max(_PATIENCE, picture.settings.join_deadline.total_seconds() if picture.settings else 0.0)
+    patience = max(_PATIENCE, inputs.settings.join_deadline.total_seconds() if inputs.settings else 0.0)
     for machine in machines:
         if not machine.provider_id or machine.provider_id in ids:
             continue
         node = named.get(machine.name)
-        if node is not None and not node.provider_id and _age(node, picture) < _WRITING:
+        if node is not None and not node.provider_id and _age(node, inputs) < _WRITING:
             continue
         finding = _judged(machine, node) if node is not None else _resembles(machine, free)
         if finding is not None:
             yield finding
         elif machine.state_age > patience:
             without.append(machine)
-    yield from _without_nodes(without, [node for node in free if not node.provider_id], picture)
+    yield from _without_nodes(without, [node for node in free if not node.provider_id], inputs)
 
 
 def _judged(machine: Machine, node: Node) -> Finding:
@@ -120,13 +120,13 @@ def _difference(wanted: str, given: str) -> str | None:
     return "provider-id-prefix" if ends[0] == ends[1] and is_telling else None
 
 
-def _without_nodes(without: Sequence[Machine], nameless: Sequence[Node], picture: Picture) -> Iterator[Finding]:
+def _without_nodes(without: Sequence[Machine], nameless: Sequence[Node], inputs: Inputs) -> Iterator[Finding]:
     """Finds machines without a node, and nodes without a machine that may be theirs."""
-    care = picture.settings.node_care if picture.settings else None
+    care = inputs.settings.node_care if inputs.settings else None
     by_name_only = care is not None and care.sets_provider_id and care.match_by == ("name",)
     oldest = max((machine.state_age for machine in without), default=0.0)
     strange = [node for node in nameless if not _is_control_plane(node)]
-    strange = [node for node in strange if not node.created_at or _age(node, picture) < oldest + _BEFORE]
+    strange = [node for node in strange if not node.created_at or _age(node, inputs) < oldest + _BEFORE]
     if without and strange and by_name_only:
         names = ", ".join(sorted(node.name for node in strange)[:5])
         what = f"{names} without providerID; machines without node: {', '.join(one.name for one in without[:5])}"
@@ -170,38 +170,38 @@ _MEMORY: Final = Fraction(94, 100)
 _LESS: Final = Fraction(98, 100)
 
 
-def check_templates(picture: Picture) -> Iterator[Finding]:
+def check_templates(inputs: Inputs) -> Iterator[Finding]:
     """Checks every ready node of our machines; reports each difference once per group, with a node that shows it."""
     reported: set[tuple[str, str, str]] = set()
     differing: dict[str, str] = {}
-    for group, nodes in _nodes_of_groups(picture).items():
+    for group, nodes in _nodes_of_groups(inputs).items():
         for node in nodes:
-            for finding, key in _differences(group, node, nodes, picture):
+            for finding, key in _differences(group, node, nodes, inputs):
                 differing.setdefault(group, node.name)
                 if (group, finding.entry.id, key) not in reported:
                     reported.add((group, finding.entry.id, key))
                     yield finding
-    yield from _cached(picture, differing)
+    yield from _cached(inputs, differing)
 
 
-def _nodes_of_groups(picture: Picture) -> Mapping[str, Sequence[Node]]:
+def _nodes_of_groups(inputs: Inputs) -> Mapping[str, Sequence[Node]]:
     """Only nodes of some age: some labels, devices and taints appear or disappear late."""
     found: dict[str, list[Node]] = defaultdict(list)
-    cluster, server = picture.cluster, picture.server
+    cluster, server = inputs.cluster, inputs.server
     if cluster is None or server is None:
         return found
     groups = {machine.provider_id: machine.group for machine in server.machines if machine.provider_id}
     for node in cluster.nodes or ():
-        is_settled = picture.now.timestamp() - node.created_at >= SETTLED
+        is_settled = inputs.now.timestamp() - node.created_at >= SETTLED
         if node.ready and is_settled and node.provider_id in groups:
             found[groups[node.provider_id]].append(node)
     return found
 
 
-def _differences(group: str, node: Node, others: Sequence[Node], picture: Picture) -> Iterator[tuple[Finding, str]]:
+def _differences(group: str, node: Node, others: Sequence[Node], inputs: Inputs) -> Iterator[tuple[Finding, str]]:
     """Yields findings, each with its subject."""
-    declared = {one.id: one.declared for one in picture.settings.groups} if picture.settings else {}
-    served = picture.templates.get(group)
+    declared = {one.id: one.declared for one in inputs.settings.groups} if inputs.settings else {}
+    served = inputs.templates.get(group)
     template = served or declared.get(group)
     if template is None:
         return
@@ -209,16 +209,16 @@ def _differences(group: str, node: Node, others: Sequence[Node], picture: Pictur
     yield from _labels(template, node, where)
     yield from _missing_taints(template, node, where)
     # The served template includes what the engine has learned from real nodes; the file does not.
-    is_learned = served is None and picture.settings is not None and picture.settings.node_care is not None
+    is_learned = served is None and inputs.settings is not None and inputs.settings.node_care is not None
     if not is_learned:
-        yield from _unknown_taints(template, others, _startup_taints(picture), where)
+        yield from _unknown_taints(template, others, _startup_taints(inputs), where)
     yield from _resources(template, node, where)
 
 
-def _startup_taints(picture: Picture) -> set[str]:
+def _startup_taints(inputs: Inputs) -> set[str]:
     """The taints that an autoscaler's flags make it ignore."""
     names = ("startup-taint", "status-taint", "ignore-taint")
-    return {key for autoscaler in picture.autoscalers for name in names for key in autoscaler.flags.all(name)}
+    return {key for autoscaler in inputs.autoscalers for name in names for key in autoscaler.flags.all(name)}
 
 
 def _labels(template: NodeTemplate, node: Node, where: str) -> Iterator[tuple[Finding, str]]:
@@ -245,8 +245,8 @@ def _unknown_taints(
     """Taints of all nodes of a group: a person may have set one of a single node. A soft taint keeps no pod away."""
     wanted = {_key(taint) for taint in template.taints}
     for taint in nodes[0].taints:
-        is_told = _key(taint) in wanted or is_passing(taint) or taint.key in passing
-        if is_told or taint.effect == "PreferNoSchedule":
+        is_declared = _key(taint) in wanted or is_passing(taint) or taint.key in passing
+        if is_declared or taint.effect == "PreferNoSchedule":
             continue
         if all(_key(taint) in map(_key, node.taints) for node in nodes):
             fix = f"template.taints: [{{key: {taint.key}, value: {taint.value!r}, effect: {taint.effect}}}]"
@@ -279,8 +279,8 @@ def _share(name: str) -> Fraction:
     return _MEMORY if name == "memory" else _LESS
 
 
-def _cached(picture: Picture, differing: Mapping[str, str]) -> Iterator[Finding]:
-    for autoscaler in picture.autoscalers:
+def _cached(inputs: Inputs, differing: Mapping[str, str]) -> Iterator[Finding]:
+    for autoscaler in inputs.autoscalers:
         if differing and not autoscaler.flags.is_set("node-info-cache-expire-time"):
             shown = ", ".join(f"{group} (by {node})" for group, node in sorted(differing.items()))
             yield found("template-cache", where=autoscaler.where, what=f"it may plan by real nodes of: {shown}")

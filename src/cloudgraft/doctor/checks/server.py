@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cloudgraft.doctor.findings import Finding, found
-from cloudgraft.doctor.picture import Cloud, Group, Machine, Picture, Server
+from cloudgraft.doctor.inputs import Cloud, Group, Inputs, Machine, Server
 from cloudgraft.sdk.errors import AuthenticationError, ErrorClass, PermissionDeniedError
 
 # -- server ------------------------------------------------------------------------------------------------------------
@@ -27,9 +27,9 @@ _ODD: Final = {
 }
 
 
-def check(picture: Picture) -> Iterator[Finding]:
+def check(inputs: Inputs) -> Iterator[Finding]:
     """Checks the server; no findings when none answered."""
-    server = picture.server
+    server = inputs.server
     if server is None:
         return
     if server.leader_trouble:
@@ -40,7 +40,7 @@ def check(picture: Picture) -> Iterator[Finding]:
     if server.journal_trouble:
         yield found("journal-not-writable", where="journal", what=server.journal_trouble)
     if server.config_trouble:
-        file = picture.config_file or "FILE"
+        file = inputs.config_file or "FILE"
         fix = f"cloudgraft serve --config {file} --check says what is wrong with it"
         yield found("config-not-taken", where=file, what=server.config_trouble, fix=fix)
     if server.cluster_trouble:
@@ -127,26 +127,26 @@ def _oddities(server: Server) -> Iterator[Finding]:
 # What depends on them is not checked.
 
 
-def check_sources(picture: Picture) -> Iterator[Finding]:
+def check_sources(inputs: Inputs) -> Iterator[Finding]:
     """All sources."""
-    file = picture.config_file
-    for problem in picture.config_problems:
+    file = inputs.config_file
+    for problem in inputs.config_problems:
         yield found("config-invalid", where=file, what=problem, fix=f"cloudgraft serve --config {file} --check")
-    if picture.settings is None and not picture.config_problems:
+    if inputs.settings is None and not inputs.config_problems:
         yield found("config-missing", where="--config", what="no configuration file is given, nor is one here")
-    if picture.server is None and picture.server_trouble:
-        yield found("server-unreachable", where="admin socket", what=picture.server_trouble)
-    yield from _cluster(picture)
+    if inputs.server is None and inputs.server_trouble:
+        yield found("server-unreachable", where="admin socket", what=inputs.server_trouble)
+    yield from _cluster(inputs)
     # The check of Deployments reports one without it.
-    if not picture.cloud_configs() and not picture.autoscalers:
+    if not inputs.cloud_configs() and not inputs.autoscalers:
         yield found("cloud-config-unknown", where="--cloud-config", what="no cloud-config is given, and none was found")
 
 
-def _cluster(picture: Picture) -> Iterator[Finding]:
-    cluster = picture.cluster
+def _cluster(inputs: Inputs) -> Iterator[Finding]:
+    cluster = inputs.cluster
     if cluster is None:
-        if picture.cluster_trouble:
-            yield found("cluster-unreachable", where="Kubernetes API", what=picture.cluster_trouble)
+        if inputs.cluster_trouble:
+            yield found("cluster-unreachable", where="Kubernetes API", what=inputs.cluster_trouble)
         else:
             what = "neither --kubeconfig nor the section kubernetes of the configuration says where it is"
             yield found("cluster-not-looked-at", where="--kubeconfig", what=what)
@@ -155,6 +155,6 @@ def _cluster(picture: Picture) -> Iterator[Finding]:
         yield found("nodes-unreadable", where="nodes", what=cluster.nodes_trouble)
     if cluster.autoscalers is None:
         yield found("autoscaler-unreadable", where="Deployments", what=cluster.autoscalers_trouble)
-    elif not cluster.autoscalers and picture.cloud_config is None:  # with one, it is known to run elsewhere
+    elif not cluster.autoscalers and inputs.cloud_config is None:  # with one, it is known to run elsewhere
         what = cluster.autoscalers_trouble or "no Deployment has a container with --cloud-provider=externalgrpc"
         yield found("autoscaler-not-found", where="Deployments", what=what)

@@ -8,7 +8,7 @@ from typing import Final
 
 from cloudgraft.certs.inspect import CertificateInfo, Purpose
 from cloudgraft.doctor.findings import Finding, found
-from cloudgraft.doctor.picture import Certificate, CloudConfigSeen, Picture, Role, Settings
+from cloudgraft.doctor.inputs import Certificate, CloudConfigSeen, Inputs, Role, Settings
 from cloudgraft.doctor.releases import Release
 from cloudgraft.sdk.duration import format_duration
 
@@ -24,30 +24,30 @@ _FIXED_TIMEOUT: Final = timedelta(seconds=5)
 _SINCE_TIMEOUT: Final = (1, 29)
 
 
-def check(picture: Picture) -> Iterator[Finding]:
+def check(inputs: Inputs) -> Iterator[Finding]:
     """Checks all certificates, then each cloud-config."""
-    if picture.settings is not None and picture.settings.is_insecure:
-        yield found("tls-insecure", where=picture.settings.file, what="server.insecure is true")
-    for certificate in picture.certificates:
-        yield from _certificate(certificate, picture)
-    for seen in picture.cloud_configs():
-        yield from _cloud_config(seen, picture)
-    for autoscaler in picture.autoscalers:
+    if inputs.settings is not None and inputs.settings.is_insecure:
+        yield found("tls-insecure", where=inputs.settings.file, what="server.insecure is true")
+    for certificate in inputs.certificates:
+        yield from _certificate(certificate, inputs)
+    for seen in inputs.cloud_configs():
+        yield from _cloud_config(seen, inputs)
+    for autoscaler in inputs.autoscalers:
         if autoscaler.cloud_config is not None:
-            yield from _timeout(autoscaler.cloud_config, autoscaler.release, picture.settings)
-    if not picture.autoscalers and picture.cloud_config is not None:
-        yield from _timeout(picture.cloud_config, None, picture.settings)
+            yield from _timeout(autoscaler.cloud_config, autoscaler.release, inputs.settings)
+    if not inputs.autoscalers and inputs.cloud_config is not None:
+        yield from _timeout(inputs.cloud_config, None, inputs.settings)
 
 
 # -- one certificate ---------------------------------------------------------------------------------------------------
 
 
-def _certificate(certificate: Certificate, picture: Picture) -> Iterator[Finding]:
+def _certificate(certificate: Certificate, inputs: Inputs) -> Iterator[Finding]:
     where = f"{certificate.role} {certificate.where}"
     if certificate.info is None:
         yield found("tls-unreadable", where=where, what=certificate.trouble)
         return
-    yield from _time(certificate.info, where, picture)
+    yield from _time(certificate.info, where, inputs)
     wanted = _PURPOSE[certificate.role]
     if certificate.info.purpose not in {wanted, "any"}:
         what = f"it is a certificate for {certificate.info.purpose!r} where one for {wanted!r} is needed"
@@ -60,11 +60,11 @@ def _certificate(certificate: Certificate, picture: Picture) -> Iterator[Finding
     if certificate.role is Role.SERVER and certificate.untrusted:
         yield found("tls-server-untrusted", where=where, what=certificate.untrusted)
     if certificate.role is Role.CLIENT:
-        yield from _client(certificate, certificate.info, picture.settings, where)
+        yield from _client(certificate, certificate.info, inputs.settings, where)
 
 
-def _time(info: CertificateInfo, where: str, picture: Picture) -> Iterator[Finding]:
-    now = picture.now
+def _time(info: CertificateInfo, where: str, inputs: Inputs) -> Iterator[Finding]:
+    now = inputs.now
     if now > info.not_after:
         yield found("tls-expired", where=where, what=f"it ended on {info.not_after:%Y-%m-%d %H:%M} UTC")
     elif now < info.not_before:
@@ -89,12 +89,12 @@ def _client(
 # -- one cloud-config --------------------------------------------------------------------------------------------------
 
 
-def _cloud_config(seen: CloudConfigSeen, picture: Picture) -> Iterator[Finding]:
+def _cloud_config(seen: CloudConfigSeen, inputs: Inputs) -> Iterator[Finding]:
     config = seen.config
     if config is None:
         yield found("cloud-config-invalid", where=seen.where, what=seen.trouble)
         return
-    settings = picture.settings
+    settings = inputs.settings
     if settings is not None and settings.has_tls != config.is_encrypted:
         server = "has server.tls" if settings.has_tls else "has none"
         what = f"the cloud-config {'has' if config.is_encrypted else 'has no'} cert, and {settings.file} {server}"
@@ -102,7 +102,7 @@ def _cloud_config(seen: CloudConfigSeen, picture: Picture) -> Iterator[Finding]:
     if seen.call_trouble:
         fix = f"cloudgraft call NodeGroups --cloud-config {seen.where}"
         yield found("call-fails", where=seen.where, what=seen.call_trouble, fix=fix)
-    for certificate in picture.certificates:
+    for certificate in inputs.certificates:
         info, name = certificate.info, config.server_name or config.address.host
         if certificate.role is Role.SERVER and info is not None and config.is_encrypted and not info.accepts(name):
             what = f"the autoscaler looks for {name!r}, and it is for {', '.join(info.names) or 'no name at all'}"

@@ -12,7 +12,7 @@ from cloudgraft.doctor.gather.cluster import ClusterWanted, look_at_cluster
 from cloudgraft.doctor.gather.connection import look_at_certificates, read_cloud_config, try_calls
 from cloudgraft.doctor.gather.running import ask_server
 from cloudgraft.doctor.gather.settings import ConfigSeen, read_config
-from cloudgraft.doctor.picture import Cluster, Picture, Server
+from cloudgraft.doctor.inputs import Cluster, Inputs, Server
 from cloudgraft.sdk.errors import CloudgraftError
 
 __all__ = ["Sources", "gather"]
@@ -29,7 +29,7 @@ class Sources:
     admin: Callable[[], AdminClient] | None = None  # may raise CloudgraftError when its address is unknown
 
 
-async def gather(sources: Sources, *, tell: Callable[[str], None] = lambda _: None) -> Picture:
+async def gather(sources: Sources, *, tell: Callable[[str], None] = lambda _: None) -> Inputs:
     """Reads all sources. Never raises for what it finds there; ``tell`` gets the name of each source."""
     now = datetime.now(UTC)
     tell("the configuration")
@@ -43,7 +43,7 @@ async def gather(sources: Sources, *, tell: Callable[[str], None] = lambda _: No
     cloud_config, templates = await try_calls(cloud_config) if cloud_config is not None else (None, {})
     tell("the cluster")
     cluster, cluster_trouble = await _cluster(sources, seen)
-    return Picture(
+    return Inputs(
         now=now,
         settings=seen.settings,
         config_problems=seen.problems,

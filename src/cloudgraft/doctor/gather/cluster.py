@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from cloudgraft.doctor.checks.autoscaler import mount_of
 from cloudgraft.doctor.gather.connection import parse_cloud_config
-from cloudgraft.doctor.picture import Autoscaler, CloudConfigSeen, Cluster, Mount, NodeCare
+from cloudgraft.doctor.inputs import Autoscaler, CloudConfigSeen, Cluster, Mount, NodeCare
 from cloudgraft.doctor.releases import Flags, Release, needed_rights
 from cloudgraft.kube.errors import ExpiredError
 from cloudgraft.kube.objects import NODES, Node

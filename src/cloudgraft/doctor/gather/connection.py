@@ -12,7 +12,7 @@ from typing import Final
 from cloudgraft.certs.inspect import Severity, inspect_pair
 from cloudgraft.client import CloudConfig, RemoteProvider
 from cloudgraft.config import Config
-from cloudgraft.doctor.picture import Certificate, CloudConfigSeen, Role
+from cloudgraft.doctor.inputs import Certificate, CloudConfigSeen, Role
 from cloudgraft.documents import ForeignDocumentError, parse_yaml
 from cloudgraft.sdk.errors import CloudgraftError, UnsupportedError
 from cloudgraft.sdk.types import NodeTemplate

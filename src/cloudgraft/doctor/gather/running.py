@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from pydantic.alias_generators import to_camel
 
 from cloudgraft.admin.client import AdminClient
-from cloudgraft.doctor.picture import Cloud, Group, Guard, Machine, Oddity, Server
+from cloudgraft.doctor.inputs import Cloud, Group, Guard, Machine, Oddity, Server
 from cloudgraft.engine.machines.identity import Identity
 from cloudgraft.sdk.errors import CloudgraftError
 

@@ -9,7 +9,7 @@ from cloudgraft.config import Config, ConfigError, Group, load
 from cloudgraft.config.kubernetes import ZONE_LABEL
 from cloudgraft.config.sections.clouds import CloudConfig, EntryPointCloud
 from cloudgraft.config.sections.join import Join
-from cloudgraft.doctor.picture import GroupSettings, NodeCare, Settings
+from cloudgraft.doctor.inputs import GroupSettings, NodeCare, Settings
 from cloudgraft.sdk.driver import ProviderIdBy
 from cloudgraft.sdk.types import NodeTemplate
 

@@ -1,4 +1,4 @@
-"""How machines, orders, shapes, prices and the ledger look in the HTTP interface. Keys are in camelCase."""
+"""Converts machines, orders, shapes, prices and the ledger to and from the JSON of the HTTP interface, in camelCase."""
 
 from __future__ import annotations
 

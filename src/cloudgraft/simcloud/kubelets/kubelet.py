@@ -172,7 +172,7 @@ class NodeAgent:
         self._attempts = Attempts()
         self._machines: Sequence[Simulated] = ()
         self._revision = -1
-        self._told: set[tuple[type[Action], type[CloudgraftError]]] = set()
+        self._reported: set[tuple[type[Action], type[CloudgraftError]]] = set()
 
     async def run(self) -> None:
         """Runs until cancelled."""
@@ -236,7 +236,7 @@ class NodeAgent:
                     work.clear()
             else:
                 self._attempts.succeeded(key, time.monotonic())
-                self._told = {entry for entry in self._told if entry[0] is not type(action)}
+                self._reported = {entry for entry in self._reported if entry[0] is not type(action)}
                 _LOG.debug("done: %s", key)
 
     def _tell(self, action: Action, error: CloudgraftError, *, failures: int) -> None:
@@ -245,9 +245,9 @@ class NodeAgent:
         A first failure is often harmless: another client was faster, or we were and have not seen it yet.
         """
         entry = (type(action), type(error))
-        is_news = failures > 1 and entry not in self._told
+        is_news = failures > 1 and entry not in self._reported
         if is_news:
-            self._told.add(entry)
+            self._reported.add(entry)
         level = logging.WARNING if is_news else logging.DEBUG
         _LOG.log(level, "the simulated kubelet: %s", error, extra={"action": type(action).__name__})
 

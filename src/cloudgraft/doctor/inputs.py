@@ -241,7 +241,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class Inputs:
     """Everything that doctor read, at one moment."""
 
     now: datetime
