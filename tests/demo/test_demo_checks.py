@@ -16,8 +16,7 @@ from cloudgraft.demo.checks import (
     check_target,
 )
 from cloudgraft.demo.decide import Shape
-from cloudgraft.demo.events import Event, GroupState, Kind
-from cloudgraft.demo.world import Books
+from cloudgraft.demo.events import Books, Event, GroupState, Kind
 from cloudgraft.sdk import Instance, InstanceState
 
 GROUP = GroupState(id="small", min_size=0, max_size=4, target=0, shape=Shape(milli_cpu=2000))

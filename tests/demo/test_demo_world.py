@@ -10,8 +10,8 @@ import pytest
 from cloudgraft.demo.checks import StoryError
 from cloudgraft.demo.day import play
 from cloudgraft.demo.engine_world import EngineWorld
+from cloudgraft.demo.events import Books, CrashState
 from cloudgraft.demo.timetable import MINUTE, waves_of_the_day
-from cloudgraft.demo.world import Books, Wreck
 from cloudgraft.engine.machines.identity import TAG_GROUP
 from cloudgraft.sdk import InstanceState
 from cloudgraft.simcloud.options import MachineSettings
@@ -27,14 +27,14 @@ async def world(tmp_path: Path) -> AsyncIterator[EngineWorld]:
     await made.provider.close()
 
 
-async def die_ordering(world: EngineWorld, count: int = 1) -> Wreck:
+async def die_ordering(world: EngineWorld, count: int = 1) -> CrashState:
     """What the demo does: the old provider is closed after the death, the new one is started."""
     old = world.provider
     await old.increase_size("gpu", count)
-    wreck = await world.die()
+    crash = await world.die()
     await old.close()
     await world.provider.start()
-    return wreck
+    return crash
 
 
 async def test_time_moves_and_machines_follow_as_the_cloud_has_them(world: EngineWorld) -> None:
@@ -61,8 +61,8 @@ async def test_a_node_looks_as_its_groups_template_says(world: EngineWorld) -> N
 async def test_a_machine_whose_order_was_never_answered_is_kept_and_not_ordered_again(world: EngineWorld) -> None:
     """Law 3, in a cloud that would make a second machine of a second order."""
     before = world.provider
-    wreck = await die_ordering(world)
-    assert wreck == Wreck(machines=1, unknown=1, ordered=["gpu-1"])
+    crash = await die_ordering(world)
+    assert crash == CrashState(machines=1, unknown=1, ordered=["gpu-1"])
     assert world.provider is not before
     await world.advance(10 * MINUTE)
     assert world.books() == Books(machines=1, cost=0.3, lost=0, doubled=0)  # ten minutes at 1.80 an hour
@@ -101,10 +101,10 @@ async def test_a_machine_that_the_journal_does_not_know_is_lost(world: EngineWor
 class OrdersTwice(EngineWorld):
     """Has its machine ordered a second time, as an engine that trusts silence would."""
 
-    async def die(self) -> Wreck:
-        wreck = await super().die()
+    async def die(self) -> CrashState:
+        crash = await super().die()
         self._cloud.create(self._cloud._ledger.all()[-1].order)
-        return wreck
+        return crash
 
 
 async def test_a_second_machine_for_one_intent_fails_the_day() -> None:

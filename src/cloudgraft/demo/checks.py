@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from cloudgraft.demo.events import Event, GroupState, Kind, short_name
-from cloudgraft.demo.world import Books
+from cloudgraft.demo.events import Books, Event, GroupState, Kind, short_name
 from cloudgraft.sdk import InstanceState
 from cloudgraft.sdk.errors import InternalError
 

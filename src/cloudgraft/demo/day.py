@@ -18,9 +18,8 @@ from cloudgraft.demo.calls import CallRecorder, RecordingConnection
 from cloudgraft.demo.checks import StoryError, check_books, check_end, check_recovery, check_story
 from cloudgraft.demo.cluster import Changes, Cluster, Node
 from cloudgraft.demo.engine_world import EngineWorld
-from cloudgraft.demo.events import Event, Frame, GroupState, Kind, NodeRow, Presenter, Summary, plural
+from cloudgraft.demo.events import Books, Event, Frame, GroupState, Kind, NodeRow, Presenter, Summary, plural
 from cloudgraft.demo.timetable import HOUR, MINUTE, Wave, clock_time, seconds_at, waves_of_the_day
-from cloudgraft.demo.world import Books, World
 from cloudgraft.sdk import InstanceState
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.server.serve import ServeOptions, running
@@ -36,7 +35,7 @@ _GRACE = 2.0  # seconds that calls in flight get when the demo is interrupted
 class Front:
     """A real gRPC server on loopback, with mTLS, which serves the world's provider."""
 
-    def __init__(self, world: World, directory: Path) -> None:
+    def __init__(self, world: EngineWorld, directory: Path) -> None:
         """``directory`` is for the certificates."""
         self.address = "127.0.0.1:0"  # once it is open, the real port, which stays
         self._world = world
@@ -154,7 +153,7 @@ class Day:
     def __init__(
         self,
         *,
-        world: World,
+        world: EngineWorld,
         front: Front,
         client: CloudProvider,
         calls: CallRecorder,
@@ -246,10 +245,10 @@ class Day:
 
     async def _crash(self) -> None:
         """Crashes with a pending order, and restarts. No call is made meanwhile: it is between two loops."""
-        wreck = await self._world.die()
+        crash = await self._world.die()
         await self._front.close()
         self._is_up = False
-        on_disk = f"{plural(wreck.machines, 'machine')}, {wreck.unknown} of unknown outcome"
+        on_disk = f"{plural(crash.machines, 'machine')}, {crash.unknown} of unknown outcome"
         detail = f"memory and port are gone; on disk: {on_disk}"
         await self._say(Kind.CRASH, "cloudgraft dies: an order is placed, its answer not seen", detail)
         await self._front.open()
@@ -257,10 +256,10 @@ class Day:
         books = self._world.books()
         check_recovery(books)
         headline = (
-            f"back from the journal: {plural(wreck.machines, 'machine')}, {books.lost} lost, {books.doubled} doubled"
+            f"back from the journal: {plural(crash.machines, 'machine')}, {books.lost} lost, {books.doubled} doubled"
         )
-        verb = "is" if len(wreck.ordered) == 1 else "are"
-        detail = f"{_names(wreck.ordered)} {verb} in the cloud's list by name: kept, not ordered again"
+        verb = "is" if len(crash.ordered) == 1 else "are"
+        detail = f"{_names(crash.ordered)} {verb} in the cloud's list by name: kept, not ordered again"
         await self._say(Kind.RESTART, headline, detail)
 
     def _arrivals(self) -> list[float]:
@@ -376,7 +375,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 async def play(
-    presenter: Presenter, make_world: Callable[[Path], World] = EngineWorld, waves: Sequence[Wave] | None = None
+    presenter: Presenter, make_world: Callable[[Path], EngineWorld] = EngineWorld, waves: Sequence[Wave] | None = None
 ) -> Summary:
     """Serves a world's provider, plays a day with these waves of work against it, and stops the server again.
 

@@ -15,15 +15,15 @@ from typing import Final
 from cloudgraft.demo.checks import StoryError
 from cloudgraft.demo.cluster import Machine
 from cloudgraft.demo.decide import Shape
+from cloudgraft.demo.events import Books, CrashState
 from cloudgraft.demo.timetable import GPU_POOL, HOUR, MINUTE, date_time, seconds_at
-from cloudgraft.demo.world import Books, Wreck
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.groups.desired import CloudDeclaration, DesiredState, GroupDeclaration
 from cloudgraft.engine.groups.specs import CloudSettings
 from cloudgraft.engine.groups.templates import TemplateDeclaration
 from cloudgraft.engine.machines.identity import TAG_GROUP
 from cloudgraft.engine.provider import EngineProvider
-from cloudgraft.sdk import AutoscalingOptions, Quantity, Taint
+from cloudgraft.sdk import AutoscalingOptions, NodeTemplate, Taint
 from cloudgraft.sdk.driver import Idempotency, MachineState
 from cloudgraft.simcloud.chaos import Chaos, Faults, Odds
 from cloudgraft.simcloud.cloud import SimulatedCloud
@@ -49,7 +49,9 @@ CLOUD: Final = SimulatedOptions(
 )
 
 
-def _group(shape: str, most: int, taints: Sequence[Taint] = (), **more: AutoscalingOptions) -> GroupDeclaration:
+def _group(
+    shape: str, most: int, taints: Sequence[Taint] = (), options: AutoscalingOptions | None = None
+) -> GroupDeclaration:
     """A group of one of the cloud's own shapes. Its template and its machines have the same labels and taints."""
     labels = {"pool": shape}
     on_machines = [{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in taints]
@@ -60,7 +62,7 @@ def _group(shape: str, most: int, taints: Sequence[Taint] = (), **more: Autoscal
         max_size=most,
         machine={"shape": shape, "labels": labels, "taints": on_machines},
         template=TemplateDeclaration(labels=labels, taints=taints),
-        options=more.get("options"),
+        options=options,
     )
 
 
@@ -110,11 +112,11 @@ class EngineWorld:
 
     @property
     def provider(self) -> EngineProvider:
-        """The current engine."""
+        """The provider to serve; after :meth:`die` it is another one."""
         return self._provider
 
     def now(self) -> float:
-        """The demo's time."""
+        """The demo's time, in seconds since midnight."""
         return self._now
 
     def _epoch(self) -> float:
@@ -148,7 +150,7 @@ class EngineWorld:
             names[entry.machine_id] = f"{group}-{numbers[group]}"
         return names
 
-    async def die(self) -> Wreck:
+    async def die(self) -> CrashState:
         """Makes the engine order what is due, and ends it after the cloud has accepted and before the answer arrives.
 
         The next engine gets only the journal's files as they are on disk at that moment, as after a kill. It gets
@@ -170,7 +172,7 @@ class EngineWorld:
         self._begin(left)
         on_disk = [record for record in contents.machines if record.state is not State.GONE]
         names = self._node_names()
-        return Wreck(
+        return CrashState(
             machines=len(on_disk),
             unknown=sum(record.presence is Presence.UNKNOWN for record in on_disk),
             ordered=[
@@ -220,12 +222,6 @@ class _Clock:
 
 def _shape(machine: SimMachine) -> Shape:
     """The resources that its kubelet would report; all are allocatable, because the demo reserves nothing."""
-    nothing = Quantity(0)
     capacity = machine.shape.capacity
-    return Shape(
-        milli_cpu=int(capacity.get("cpu", nothing).value * 1000),
-        pods=int(capacity.get("pods", nothing).value),
-        memory=str(capacity.get("memory", "")),
-        labels=machine.labels,
-        taints=frozenset(taint.key for taint in machine.settings.taints),
-    )
+    taints = machine.settings.taints
+    return Shape.of(NodeTemplate(capacity=capacity, allocatable=capacity, labels=machine.labels, taints=taints))

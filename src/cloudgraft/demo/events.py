@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from cloudgraft.demo.calls import CallRecord, RpcFigures
 from cloudgraft.demo.decide import Shape
-from cloudgraft.demo.world import Books
 from cloudgraft.sdk import Instance, InstanceState
 
 # -- events ------------------------------------------------------------------------------------------------------------
@@ -71,6 +71,25 @@ class GroupState:
         """Whether nothing is on its way: every instance runs, and there are as many as asked for."""
         running = sum(instance.state is InstanceState.RUNNING for instance in self.instances)
         return running == len(self.instances) == self.target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrashState:
+    """The journal's content after a crash, and what the cloud has made."""
+
+    machines: int  # that the journal has
+    unknown: int  # of them, those that were ordered and whose answer was never seen
+    ordered: Sequence[str]  # machines that the cloud has made all the same, by the names of their future nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Books:
+    """The figures of the cloud's own ledger, and their differences from the journal."""
+
+    machines: int  # made since the morning
+    cost: float  # of all of them
+    lost: int  # machines that only one of the two knows
+    doubled: int  # machines made beyond one for each intent
 
 
 def plural(count: int, noun: str) -> str:
