@@ -29,7 +29,7 @@ from typing import Any, Final
 from cloudgraft.demo.fake_kubernetes.resources import LIQO as KINDS
 from cloudgraft.demo.fake_kubernetes.resources import Resource
 from cloudgraft.demo.fake_liqo import FakeLiqo, Member, Rules, settle
-from cloudgraft.demo.fake_liqo.cluster import Cluster, Pace, Script
+from cloudgraft.demo.fake_liqo.cluster import Cluster, Controller, Pace, Script
 from cloudgraft.demo.fake_liqo.fake import Part
 from cloudgraft.demo.fake_liqo.words import (
     CONFIGURATIONS,
@@ -150,13 +150,8 @@ _GATEWAY_RESOURCE: Final = "networking.liqo.io/gateway-resource"
 _ADDRESS: Final = "192.0.2.1"  # of every gateway; reserved for documents
 
 
-class Network:
+class Network(Controller):
     """Plays the network controllers of one cluster, and its gateways."""
-
-    def __init__(self, cluster: Cluster, script: Script, pace: Pace) -> None:
-        self._cluster = cluster
-        self._script = script
-        self._pace = pace
 
     async def turn(self) -> None:
         """Does what is due."""

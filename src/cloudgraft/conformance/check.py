@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from cloudgraft.conformance.stage import Stage
 
 S = TypeVar("S")  # what a check works with: a Stage, or a DriverStage
-_BY_WEIGHT = (Level.MUST, Level.SHOULD, Level.NOTE)
 
 
 class Violation(Exception):  # noqa: N818 - it is a finding, not a fault of the kit
@@ -43,7 +42,7 @@ class Hindered(Exception):  # noqa: N818 - likewise
 
 
 class Need(enum.Enum):
-    """Commands that a check needs from the server's author, in kit.yaml. The value is the key there."""
+    """Commands that a check needs from the server's author: fields of the kit's Hooks. The value is the key in kit.yaml."""
 
     STOCK_OUT = "stockOut"
     SLOW_CLOUD = "slowCloud"
@@ -83,7 +82,7 @@ class Checks(list[Check[S]]):
         since: str = "",
     ) -> Callable[[Callable[[S], Awaitable[None]]], Check[S]]:
         """Adds a function as a check; its level is the highest of its rules unless said otherwise."""
-        found = level or min((self._known[rule].level for rule in rules), key=_BY_WEIGHT.index)
+        found = level or min((self._known[rule].level for rule in rules), key=list(Level).index)
 
         def add(run: Callable[[S], Awaitable[None]]) -> Check[S]:
             made = Check(

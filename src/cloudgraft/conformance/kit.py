@@ -96,12 +96,7 @@ class Hooks(_Section):
 
     def has(self, need: Need) -> bool:
         """Whether the commands for it are given."""
-        return {
-            Need.STOCK_OUT: self.stock_out,
-            Need.SLOW_CLOUD: self.slow_cloud,
-            Need.RESTART: self.restart,
-            Need.LOST_MACHINE: self.lost_machine,
-        }[need] is not None
+        return getattr(self, need.name.lower()) is not None
 
 
 class TimeLimits(_Section):

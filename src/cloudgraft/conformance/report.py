@@ -8,8 +8,6 @@ from datetime import datetime
 
 from cloudgraft.conformance.rules import Level
 
-_WEIGHT = {Level.MUST: 0, Level.SHOULD: 1, Level.NOTE: 2}
-
 
 class Status(enum.StrEnum):
     """How a check ended."""
@@ -65,7 +63,7 @@ class Report:
     def failures(self) -> tuple[Result, ...]:
         """The failed results: musts first, then in the order of the checks."""
         failed = [result for result in self.results if result.status is Status.FAILED]
-        return tuple(sorted(failed, key=lambda result: _WEIGHT[result.level]))
+        return tuple(sorted(failed, key=lambda result: list(Level).index(result.level)))
 
     @property
     def is_passed(self) -> bool:

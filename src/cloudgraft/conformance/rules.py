@@ -10,7 +10,7 @@ from typing import Final
 
 
 class Level(enum.StrEnum):
-    """How bad it is when a server breaks a rule."""
+    """How bad it is when a server breaks a rule, worst first."""
 
     MUST = "must"
     """The autoscaler crashes or stops, or machines are lost or bought twice."""

@@ -18,12 +18,13 @@ from uuid import uuid4
 from google.protobuf.message import Message
 
 from cloudgraft.conformance.calls import Answer, Calls, Listed
-from cloudgraft.conformance.check import Hindered, Violation
+from cloudgraft.conformance.check import Hindered, NotJudged, Violation
 from cloudgraft.conformance.hooks import HookRunner
 from cloudgraft.conformance.kit import KitConfig
-from cloudgraft.conformance.releases import Release
+from cloudgraft.conformance.releases import CrashError, Release
 from cloudgraft.sdk.backoff import Backoff
-from cloudgraft.sdk.types import NodeGroup, NodeRef
+from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.types import NodeGroup, NodeRef, NodeTemplate
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 
 _FAKE_NODE_REASON: Final = "k8s.io/cluster-autoscaler/fake-node-reason"
@@ -113,6 +114,21 @@ class Stage:
         if not self.scene.groups:
             raise Hindered("the server lists no groups")
         return self.scene.groups
+
+    @property
+    def floor(self) -> NodeGroup:
+        """A group that may be used to go below its minimum."""
+        if self.scene.floor is None:
+            raise NotJudged("no group without machines has a minimum above 0; name one as floorGroup in kit.yaml")
+        return self.scene.floor
+
+    async def template(self, group: str) -> NodeTemplate | None:
+        """The template of a group; None where there is no readable one, which other checks judge."""
+        answer = (await self.calls.template(group)).value
+        try:
+            return None if answer is None else self.release.read_template(answer)
+        except (CrashError, InvalidArgumentError):
+            return None
 
     async def target(self, group: str = "") -> int:
         """The current target; by default of the group under test."""

@@ -8,11 +8,11 @@ from typing import Final
 
 from cloudgraft.conformance.calls import Answer
 from cloudgraft.conformance.check import NotJudged, Violation, server_checks
-from cloudgraft.conformance.releases import AGES, CrashError, Release
+from cloudgraft.conformance.releases import AGES, Release
 from cloudgraft.conformance.stage import Stage
-from cloudgraft.sdk.errors import InvalidArgumentError, StatusCode
+from cloudgraft.sdk.errors import StatusCode
 from cloudgraft.sdk.quantity import Quantity
-from cloudgraft.sdk.types import Container, NodeRef, NodeTemplate, Pod
+from cloudgraft.sdk.types import Container, NodeRef, Pod
 
 CHECKS: Final = server_checks()
 
@@ -44,7 +44,7 @@ async def gpu_templates_have_gpus(stage: Stage) -> None:
     """A template with the GPU label has GPUs to give; else its nodes never count as ready."""
     label = (await stage.calls.gpu_label()).expect()
     for group in stage.groups:
-        template = await _template(stage, group.id)
+        template = await stage.template(group.id)
         if not label or template is None or label not in template.labels:
             continue
         if not any("gpu" in name and amount.value > 0 for name, amount in template.allocatable.items()):
@@ -93,7 +93,7 @@ async def every_release_gets_the_same_price(stage: Stage) -> None:
 
 
 async def _node_price(stage: Stage, group: str, release: Release, start: datetime | None = None) -> Answer[float]:
-    template, start = await _template(stage, group), start or datetime.now(UTC)
+    template, start = await stage.template(group), start or datetime.now(UTC)
     name = f"template-node-for-{group}-1234567890123456789"
     labels = dict(template.labels) if template else {}
     node = NodeRef(name=name, labels={**labels, "kubernetes.io/hostname": name})
@@ -103,11 +103,3 @@ async def _node_price(stage: Stage, group: str, release: Release, start: datetim
 async def _pod_price(stage: Stage, release: Release, start: datetime | None = None) -> Answer[float]:
     start = start or datetime.now(UTC)
     return await stage.calls.as_release(release).pod_price(_STABILIZE, start, start + _HOUR)
-
-
-async def _template(stage: Stage, group: str) -> NodeTemplate | None:
-    answer = (await stage.calls.template(group)).value
-    try:
-        return None if answer is None else stage.release.read_template(answer)
-    except (CrashError, InvalidArgumentError):
-        return None  # other checks are about that

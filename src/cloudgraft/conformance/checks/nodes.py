@@ -8,10 +8,8 @@ from typing import Final
 
 from cloudgraft.conformance.calls import Listed
 from cloudgraft.conformance.check import NotJudged, Violation, server_checks
-from cloudgraft.conformance.releases import CrashError
 from cloudgraft.conformance.rules import Level
 from cloudgraft.conformance.stage import Stage, fake, foreign
-from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.types import InstanceState, NodeRef
 
 FOR_NODE_CHECKS: Final = server_checks()
@@ -150,12 +148,8 @@ async def _expect_group(stage: Stage, node: NodeRef, what: str) -> None:
 
 
 async def _template_labels(stage: Stage, group: str) -> dict[str, str]:
-    """The template's labels; none where there is no readable template, which other checks judge."""
-    answer = (await stage.calls.template(group)).value
-    try:
-        return {} if answer is None else dict(stage.release.read_template(answer).labels)
-    except (CrashError, InvalidArgumentError):
-        return {}
+    template = await stage.template(group)
+    return {} if template is None else dict(template.labels)
 
 
 # -- NodeGroupNodes ----------------------------------------------------------------------------------------------------

@@ -119,9 +119,7 @@ def _masked(text: str, secrets: Sequence[str]) -> str:
 
 
 def _masked_call(call: Exchange, secrets: Sequence[str]) -> Exchange:
-    return (
-        replace(call, sent=_masked(call.sent, secrets), answered=_masked(call.answered, secrets)) if secrets else call
-    )
+    return replace(call, sent=_masked(call.sent, secrets), answered=_masked(call.answered, secrets))
 
 
 async def _run(check: Check[DriverStage], under_test: DriverUnderTest, exchanges: list[Exchange]) -> tuple[Status, str]:

@@ -89,6 +89,15 @@ class Cluster:
         await self.change(kind, found, {"metadata": {"finalizers": finalizers, "resourceVersion": found.version}})
 
 
+class Controller:
+    """One of Liqo's controllers, in one cluster."""
+
+    def __init__(self, cluster: Cluster, script: Script, pace: Pace) -> None:
+        self._cluster = cluster
+        self._script = script
+        self._pace = pace
+
+
 def _says(old: object, new: object) -> bool:
     """Whether all of this is in there: an API server adds fields of its own."""
     if isinstance(new, Mapping):

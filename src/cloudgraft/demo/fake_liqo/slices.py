@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cloudgraft.demo.fake_liqo.cluster import Cluster, Pace, Rules, Script
+from cloudgraft.demo.fake_liqo.cluster import Cluster, Controller, Rules
 from cloudgraft.demo.fake_liqo.words import (
     CREATE_VIRTUAL_NODE,
     IDENTITIES,
@@ -48,13 +48,8 @@ def local_slices(cluster: Cluster) -> list[CustomObject]:
     return [each for each in found if first[each.name] is each or each.deleting]
 
 
-class SliceRequests:
+class SliceRequests(Controller):
     """Plays the controllers of local slices, of identities, and of the creation of virtual nodes."""
-
-    def __init__(self, cluster: Cluster, script: Script, pace: Pace) -> None:
-        self._cluster = cluster
-        self._script = script
-        self._pace = pace
 
     async def turn(self) -> None:
         """Does what is due."""
@@ -161,13 +156,8 @@ PROVIDER_KINDS: Final = (NAMESPACES, TENANTS, SLICES, QUOTAS, TOKEN_SECRETS)
 _DEFAULTS: Final = {"cpu": "4", "memory": "8Gi", "pods": "110", "ephemeral-storage": "20Gi"}
 
 
-class Grants:
+class Grants(Controller):
     """Plays the controllers of tenants and of slices from elsewhere, and the one that fills Secrets of accounts."""
-
-    def __init__(self, cluster: Cluster, script: Script, pace: Pace) -> None:
-        self._cluster = cluster
-        self._script = script
-        self._pace = pace
 
     async def turn(self) -> None:
         """Does what is due."""

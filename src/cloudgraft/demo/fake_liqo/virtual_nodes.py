@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from cloudgraft.demo.fake_liqo.cluster import Cluster, Pace, Script
+from cloudgraft.demo.fake_liqo.cluster import Cluster, Controller, Pace, Script
 from cloudgraft.demo.fake_liqo.slices import local_slices
 from cloudgraft.demo.fake_liqo.words import (
     CONFIGURATIONS,
@@ -113,13 +113,11 @@ def without_taint_of_unready(node: CustomObject) -> list[dict[str, object]] | No
 # -- virtual nodes -----------------------------------------------------------------------------------------------------
 
 
-class VirtualNodes:
+class VirtualNodes(Controller):
     """Plays the controller of virtual nodes, the virtual kubelets, and the garbage collector for what slices leave."""
 
     def __init__(self, cluster: Cluster, script: Script, pace: Pace, is_reachable: Callable[[str], bool]) -> None:
-        self._cluster = cluster
-        self._script = script
-        self._pace = pace
+        super().__init__(cluster, script, pace)
         self._is_reachable = is_reachable
 
     async def turn(self) -> None:
