@@ -1,4 +1,4 @@
-"""A clean world as a inputs, and one with a single thing wrong for every finding that there is."""
+"""The inputs of a clean world, and one with a single thing wrong for every finding that there is."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Hindered(Exception):  # noqa: N818 - likewise
 
 
 class Need(enum.Enum):
-    """Commands that a check needs from the server's author: fields of the kit's Hooks. The value is the key in kit.yaml."""
+    """Commands of the server's author that a check needs. Names are fields of Hooks, values are keys of kit.yaml."""
 
     STOCK_OUT = "stockOut"
     SLOW_CLOUD = "slowCloud"

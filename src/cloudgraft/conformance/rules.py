@@ -66,16 +66,16 @@ _TRANSPORT = {
     ),
     "R3": must(
         "Every call works before the first Refresh",
-        why="A restarted autoscaler reads groups, instances and nodes first; what it misses then it mistakes.",
+        why="A restarted autoscaler reads groups, instances and nodes first; it acts on whatever is missing then.",
         fix="Load the state when the server starts, before it listens, and not in Refresh.",
     ),
     "R4": should(
         "The list of groups, their min, max and debug text change only with a Refresh",
-        why="The autoscaler keeps them until the next Refresh; a change in between makes it act on two truths.",
+        why="The autoscaler keeps them until the next Refresh; a change in between makes it act on mixed values.",
         fix="Take new configuration into use in Refresh, all at once.",
     ),
     "R5": must(
-        "Cleanup may come twice or never, and deletes no machine",
+        "Cleanup may be called twice or never, and deletes no machine",
         why="It is sent when the autoscaler stops, at every upgrade of it; the nodes run on and must stay.",
         fix="Answer OK and release only what the server itself holds, never machines.",
     ),
@@ -85,8 +85,8 @@ _TRANSPORT = {
         fix="Answer reads from memory; record a change, answer, and carry it out afterwards.",
     ),
     "R7": must(
-        "A call that was given up leaves its change done once or not at all",
-        why="A change that goes on in secret after the deadline is bought again, or kills pods that just came back.",
+        "A change whose call was cancelled is made once or not at all",
+        why="A change that continues unseen after the deadline is bought again, or kills pods that have just returned.",
         fix="Record the change in one step that cannot be cancelled halfway; do the long work from a queue.",
     ),
     "R8": must(
@@ -95,7 +95,7 @@ _TRANSPORT = {
         fix="Implement the other eleven calls; answer the options with OK and nothing set.",
     ),
     "R9": must(
-        "With TLS the certificate names the host of the address, and HTTP/2 is agreed on by ALPN",
+        "With TLS the certificate names the host of the address, and HTTP/2 is negotiated by ALPN",
         why="It verifies the host name and, from 1.33 on, refuses a server without ALPN: it never connects.",
         fix="Put the name or IP of the cloud-config's address into the certificate and offer h2 by ALPN.",
     ),
@@ -108,7 +108,7 @@ _TRANSPORT = {
 _GROUPS = {
     "R10": must(
         "Group ids are not empty, occur once, and stay the same over restarts of the server",
-        why="Backoff, scale-up requests, caches and metrics hang on the id: a new id is a new group without memory.",
+        why="Backoff, scale-up requests, caches and metrics depend on the id: a new id loses all of that.",
         fix="Take the id from the configuration or the cloud, never from a counter or a random number.",
     ),
     "R11": must(
@@ -128,7 +128,7 @@ _GROUPS = {
     ),
     "R14": note(
         "The debug text is only logged; groups can be neither made nor deleted over this protocol",
-        why="A user who hopes for groups made on demand waits for ever.",
+        why="A user who expects groups to be created on demand waits forever.",
         fix="Put into debug what helps a reader of the autoscaler's log; make groups in the configuration.",
         unobservable="It says what the autoscaler does with an answer; no answer of the server can break it.",
     ),
@@ -197,12 +197,12 @@ _NODES = {
     ),
     "R31": must(
         "Instances in creation are listed; ids are unique over all groups and last as long as the instance",
-        why="A machine that is not listed is waited for in vain; an id that changes is a lost and a new machine.",
+        why="The autoscaler waits for a machine that is not listed; a changed id is one lost and one new machine.",
         fix="List an instance from the moment it is ordered and keep its id.",
     ),
     "R32": note(
         "Running and creating mean the same unless an error is set; no status means present",
-        why="A status outside the known ones is read as nothing in particular.",
+        why="The autoscaler ignores a status that it does not know.",
         fix="Say creating until the machine runs, then running.",
     ),
     "R33": must(
@@ -212,7 +212,7 @@ _NODES = {
     ),
     "R34": must(
         "An error comes with the state creating and a code that is not empty",
-        why="On a running instance, or without a code, it is not seen: a dead machine is paid for ever.",
+        why="On a running instance, or without a code, the autoscaler ignores it: a dead machine is paid for forever.",
         fix="Report a failed machine as creating with errorInfo and a code.",
     ),
     "R35": note(
@@ -228,7 +228,7 @@ _NODES = {
     ),
     "R37": note(
         "Failed instances are sent to DeleteNodes in every loop, all of a group in one call",
-        why="A server that takes offence at the repetition never gets rid of them.",
+        why="A server that refuses the repetition never gets rid of them.",
         fix="Expect the same list again and again until it is no longer listed.",
     ),
     "R38": must(
@@ -312,7 +312,7 @@ _SIZES = {
     ),
     "R47": should(
         "Machines join the cluster, with the listed providerID, within 15 minutes",
-        why="Later ones are deleted as dead, the group goes into backoff, and the machines were paid for nothing.",
+        why="Later ones are deleted as dead, the group goes into backoff, and the cost of the machines is wasted.",
         fix="Use prepared images; set maxNodeProvisionTime for groups that need longer.",
         unobservable="It needs a Kubernetes cluster that the machines join; the kit speaks only to the server.",
     ),
@@ -334,7 +334,7 @@ _SIZES = {
     ),
     "R61": should(
         "From 1.36 on a scale-up that took too long is taken back whole, also when part of it arrived",
-        why="A server that follows the number blindly has fewer machines on its books than it runs.",
+        why="A server that subtracts the number unchecked counts fewer machines than it runs.",
         fix="As for R60: stop at the number of instances that exist.",
     ),
     "R62": must(
@@ -343,13 +343,13 @@ _SIZES = {
         fix="Set the target to the larger of target + delta and the number of instances that are not deleting.",
     ),
     "R63": must(
-        "An instance is counted out once: by DecreaseTargetSize or by DeleteNodes, not by both",
+        "An instance lowers the target once: by DecreaseTargetSize or by DeleteNodes, not by both",
         why="Counted twice, the target falls below the machines that run, and they are bought again.",
         fix="Let DecreaseTargetSize stop at the instances (R62); let DeleteNodes count what it newly accepts.",
     ),
     "R64": should(
         "A target that cannot be met is lowered by the server, or shown as placeholders",
-        why="Before 1.36 nothing corrects a group without nodes and instances: its pods wait for ever.",
+        why="Before 1.36 nothing corrects a group without nodes and instances: its pods wait forever.",
         fix="List a placeholder (R39) for each machine that is missing, or lower the target.",
     ),
 }
@@ -381,17 +381,17 @@ _DELETION = {
     ),
     "R53": must(
         "The target falls by exactly the instances newly accepted, before the reply, and none is replaced",
-        why="A cloud group that heals itself buys back what was just deleted, for ever.",
+        why="A cloud group that replaces lost machines buys the deleted ones again and again.",
         fix="Lower the target and mark the instances in one step; delete with the size lowered.",
     ),
     "R54": must(
         "DeleteNodes answers when the deletion is recorded, not when the machines are gone",
-        why="After five seconds the node is given back to its pods, and then it dies with them, undrained.",
+        why="After five seconds the autoscaler lets pods return to the node, and then it is deleted without a drain.",
         fix="Record the deletion, answer OK, and delete in the background.",
     ),
     "R55": must(
         "Deleting an instance again is OK and changes nothing",
-        why="A repetition that counts again lowers the target below what runs; an error keeps the node for ever.",
+        why="A repetition that counts again lowers the target below what runs; an error keeps the node forever.",
         fix="Remember accepted deletions until the machine is gone, and count each once.",
     ),
     "R56": must(
@@ -407,7 +407,7 @@ _DELETION = {
     ),
     "R58": must(
         "DeleteNodes does not look at min",
-        why="The autoscaler has looked already; a second look refuses failed machines that must go.",
+        why="The autoscaler has checked it already; a second check refuses to delete failed machines.",
         fix="Leave the min check out.",
     ),
 }
@@ -431,7 +431,7 @@ _TEMPLATE = {
         "The template counts only until the group has had a ready node",
         why="A change of the template seems to have no effect until the autoscaler restarts.",
         fix="Keep it true to the real nodes, and restart the autoscaler after changing it.",
-        unobservable="The autoscaler keeps that node in its own memory; the server is just not asked any more.",
+        unobservable="The autoscaler keeps that node in its own memory; it does not ask the server again.",
     ),
     "R68": must(
         "Allocatable has cpu, memory and pods; capacity of cpu and memory is above zero",
@@ -489,7 +489,7 @@ _OPTIONS = {
     ),
     "R77": note(
         "zeroOrMaxNodeScaling makes a group all or nothing, and such a group does not scale down any more",
-        why="All releases from 1.28 to 1.37 take each node for a group of its own: more than one node stays for ever.",
+        why="All releases from 1.28 to 1.37 take each node for a group of its own: more than one node stays forever.",
         fix="Leave it unset unless you scale the group down yourself.",
     ),
 }
@@ -561,7 +561,7 @@ _LIFECYCLE = {
     ),
     "R88": must(
         "A restart of the autoscaler loses its memory; what the server accepted is carried out all the same",
-        why="A deletion that waits for a second word leaves machines running that no longer count.",
+        why="A deletion that waits for a second request leaves machines running that no longer count.",
         fix="Keep accepted changes in the server, and finish them without being asked again.",
     ),
     "R89": must(
@@ -570,10 +570,10 @@ _LIFECYCLE = {
         fix="Hold one lock per group around each change.",
     ),
     "R90": note(
-        "Backoff is the autoscaler's; the server need not slow it down",
+        "The autoscaler does the backoff; the server need not slow it down",
         why="A server that delays or refuses calls on its own adds its backoff to the autoscaler's.",
-        fix="Answer each call on its merits; go on failing placeholders while the stock is out.",
-        unobservable="Backoff lives in the memory of the autoscaler, and the server may help or not as it likes.",
+        fix="Answer each call on its merits; keep listing failed placeholders while the cloud is out of stock.",
+        unobservable="Backoff lives in the memory of the autoscaler, and the server may add to it or not.",
     ),
 }
 
@@ -585,7 +585,7 @@ _LIFECYCLE = {
 _TRACES = {
     "T1": must(
         "Scale-up: a loop reads everything, IncreaseSize by two, the target shows it, new instances are listed",
-        why="This is how every scale-up arrives; a server that stumbles here never gives a pod a node.",
+        why="This is how every scale-up arrives; a server that fails here never gives a pod a node.",
         fix="Look at the first call of the trace that went wrong, and at its rule.",
     ),
     "T2": must(
@@ -600,7 +600,7 @@ _TRACES = {
     ),
     "T4": must(
         "Slow start: DecreaseTargetSize (from 1.36 on), then DeleteNodes for the instances that never joined",
-        why="Counted twice, the target falls below what runs; not accepted, dead machines stay and are paid.",
+        why="Counted twice, they lower the target below what runs; not accepted, dead machines stay and cost money.",
         fix="Stop DecreaseTargetSize at the instances, and let DeleteNodes count them (R62, R63).",
     ),
     "T5": must(
@@ -610,12 +610,12 @@ _TRACES = {
     ),
     "T6": must(
         "Scale-down: deletions at once, repeated, foreign and mixed; the target falls by what was meant",
-        why="Scale-down that miscounts either keeps machines that cost or kills machines that work.",
+        why="A scale-down that miscounts keeps machines that are not needed, or deletes machines that are.",
         fix="Serialise by group, check all nodes before the first change, count each instance once (R49 to R55).",
     ),
     "T7": must(
-        "Slow cloud: changes are answered within five seconds, and a call given up is done once or not at all",
-        why="A timeout that in truth succeeded is bought a second time.",
+        "Slow cloud: changes are answered within five seconds, and a cancelled call is carried out once or not at all",
+        why="A change that timed out and still succeeded is bought a second time.",
         fix="Record and answer; never wait for the cloud inside a call (R44, R54).",
     ),
     "T8": must(
@@ -624,7 +624,7 @@ _TRACES = {
         fix="Answer OK without a group for nodes, an error for group ids, and options that the release can read.",
     ),
     "T9": must(
-        "Restart: groups, targets, ids and states survive the server's; the client's begins without a Refresh",
+        "Restart: the server keeps groups, targets, ids and states; a restarted client begins without a Refresh",
         why="A server that forgets its targets has the machines bought again, or leaves them running uncounted.",
         fix="Keep the state on disk or in the cloud, and load it before the server listens.",
     ),

@@ -209,7 +209,7 @@ _SERVER: Final = {
         fix="cloudgraft orphans list",
     ),
     "machine-unproven": _warning(
-        "A machine does not prove to be ours any more",
+        "A machine can no longer be proven to be ours",
         why="Our marks were removed from it, so it is never deleted.",
         fix="cloudgraft orphans list",
     ),
@@ -398,7 +398,7 @@ _AUTOSCALER: Final = {
     ),
     "rbac-missing": _error(
         "The autoscaler lacks a right that its release needs",
-        why="Its caches never fill, or what it wants to do is refused; it waits for ever, or scales nothing.",
+        why="Its caches never fill, or what it wants to do is refused; it waits forever, or scales nothing.",
         fix="kubectl apply -f deploy/cluster-autoscaler.yaml has the rights of all releases",
     ),
     "rbac-unknown": _note(
@@ -588,7 +588,7 @@ _CLUSTER: Final = {
     "node-left-behind": _warning(
         "The machine of a node is gone",
         why="Only a cloud-controller-manager or cloudgraft deletes Node objects; the autoscaler counts it as "
-        "being deleted for ever (R57).",
+        "being deleted forever (R57).",
         fix="kubernetes.removeNodes: true, or kubectl delete node NAME",
     ),
     "node-waits-for-cloud-controller": _warning(

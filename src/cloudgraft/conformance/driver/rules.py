@@ -8,13 +8,13 @@ from cloudgraft.conformance.rules import Rule, must, should, with_ids
 
 _ANSWERS = {
     "D1": must(
-        "What a driver declares is data, and stays as it is",
-        why="The engine plans by the traits; traits that change in mid-run make it believe lists that it must not.",
+        "A driver's traits are data, and never change",
+        why="The engine plans by the traits; if they change during a run, it trusts lists that it must not.",
         fix="Set `traits = DriverTraits(...)` on the class, or in start() at the latest, and never again.",
     ),
     "D2": must(
         "list() answers with a sequence of machines, each with an id of its own and a MachineState",
-        why="One entry that makes no sense spoils the whole list: nothing of the cloud is seen, created or deleted.",
+        why="One invalid entry invalidates the whole list: nothing in the cloud is seen, created or deleted.",
         fix="Build each Machine from the cloud's own answer; leave out what has no id; map every state.",
     ),
     "D3": must(
@@ -52,7 +52,7 @@ _ANSWERS = {
 _OWNERSHIP = {
     "D9": must(
         "The marks of a machine come back in list(), byte for byte, as traits.ownership says",
-        why="What does not prove to be ours is never deleted: it runs, and is paid for, until a person finds it.",
+        why="The engine deletes only machines that are proven to be ours: others run until a person finds them.",
         fix="Store spec.tags (or the name) where the cloud keeps them, unshortened; encode what it would not take.",
     ),
     "D10": should(
@@ -68,7 +68,7 @@ _OWNERSHIP = {
     "D12": must(
         "Machines of others are left alone",
         why="Machines of other owners disappear.",
-        fix="Let delete() touch the one machine_id that it was given, and create() and list() nothing.",
+        fix="Let delete() change only the machine_id that it was given, and create() and list() no existing machine.",
     ),
 }
 _ONCE = {
@@ -84,8 +84,8 @@ _ONCE = {
     ),
     "D15": must(
         "Two creates of one name at the same time make one machine, where create is idempotent",
-        why="A call that was given up and its successor overlap in the cloud: two machines for one intent.",
-        fix="Let the cloud refuse the second (token, unique name). To look first and create then is not enough.",
+        why="A cancelled call and its repetition overlap in the cloud: two machines for one intent.",
+        fix="Let the cloud refuse the second (token, unique name). To list first and then create is not enough.",
     ),
     "D16": must(
         "A new instance of the driver sees the machines of the old one, and creates none of them again",
@@ -100,7 +100,7 @@ _ONCE = {
     "D18": should(
         "list() works while machines are made and deleted",
         why="During every scale-up the cloud would count as down, and nothing is seen until it ends.",
-        fix="Take a machine that vanishes between two requests for gone, and one that is half there for pending.",
+        fix="Treat a machine that vanishes between two requests as gone, and an incomplete one as pending.",
     ),
 }
 _INTERRUPTED = {
@@ -111,12 +111,12 @@ _INTERRUPTED = {
         fix="Never catch CancelledError or BaseException without raising it again; clean up in `finally`.",
     ),
     "D20": must(
-        "A driver works on after calls were cancelled",
+        "A driver keeps working after calls were cancelled",
         why="After the first timeout the cloud would be dead until the server is restarted.",
-        fix="Use `async with` for locks and pools, and close or renew a connection whose call was given up.",
+        fix="Use `async with` for locks and pools, and close or renew a connection whose call was cancelled.",
     ),
     "D21": must(
-        "A create that was given up leaves at most one machine, with our marks, and creating again adds none",
+        "A cancelled create leaves at most one machine, with our marks, and creating again adds none",
         why="The server may be killed at any moment: half-made machines without marks are never deleted.",
         fix="Make and mark the machine in one request to the cloud, with the name as its token.",
     ),
@@ -128,13 +128,13 @@ _INTERRUPTED = {
 }
 _DELETION = {
     "D23": must(
-        "Deleting what is gone, or never was, is nothing, or NotFoundError",
+        "Deleting a machine that is gone, or never existed, succeeds or raises NotFoundError",
         why="The engine deletes until the cloud has it no more: an error keeps a dead machine in the group.",
-        fix="Take the cloud's 'no such machine' for success.",
+        fix="Treat the cloud's 'no such machine' as success.",
     ),
     "D24": must(
         "A deleted machine is gone from the list, or DELETING, list_delay after delete() ended; and goes",
-        why="It would be deleted over and over and never be gone; a deletion that is only said is a bill.",
+        why="The engine deletes it over and over; a deletion that is only reported still costs money.",
         fix="Raise when the cloud refuses; show DELETING while it works on it; leave out what is gone.",
     ),
     "D25": must(
@@ -144,7 +144,7 @@ _DELETION = {
     ),
     "D26": must(
         "A machine can be deleted while it is still being made",
-        why="A scale-up that is taken back at once would leave its machines running.",
+        why="A scale-up that is cancelled at once would leave its machines running.",
         fix="Pass the deletion on; if the cloud says 'not now', raise ConflictError, and it is asked again.",
     ),
     "D27": must(
@@ -155,13 +155,13 @@ _DELETION = {
 }
 _ERRORS = {
     "D28": must(
-        "list() raises when the cloud cannot be asked; it never answers with nothing, or a part",
-        why="Two empty lists, and every machine of the cloud counts as gone.",
+        "list() raises when the cloud cannot be asked; it never returns an empty or a partial list instead",
+        why="After two empty lists every machine of the cloud counts as gone.",
         fix="Let the error through as UnavailableError, or as DeadlineError when no answer came.",
     ),
     "D29": should(
-        "What can never work is an InvalidArgumentError",
-        why="Any other error is tried again, or waited out for ten minutes, before the autoscaler turns elsewhere.",
+        "A request that can never work raises InvalidArgumentError",
+        why="Any other error is retried, or times out after ten minutes, before the autoscaler tries another group.",
         fix="Check spec.settings before the cloud is called, and translate the cloud's 'bad request'.",
     ),
     "D30": should(
@@ -170,7 +170,7 @@ _ERRORS = {
         fix="Translate the cloud's codes: QuotaExceededError, OutOfStockError, RateLimitedError, AuthenticationError.",
     ),
     "D31": must(
-        "An error that says that nothing was done is true",
+        "An error that reports that nothing was done is correct",
         why="The machine is forgotten, or bought again, while the first one runs.",
         fix="Raise DeadlineError whenever the cloud may have done it: after a timeout, a cut connection, a 500.",
     ),

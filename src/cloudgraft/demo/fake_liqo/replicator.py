@@ -223,7 +223,7 @@ class Replicator:
             await way.close()
 
     async def _carry(self, peer: str, way: Reflector) -> None:
-        """Retries an unreachable peer for ever, unless a person has marked it as permanently unreachable."""
+        """Retries an unreachable peer forever, unless a person has marked it as permanently unreachable."""
         known = self._cluster.find(FOREIGN_CLUSTERS, peer)
         is_written_off = known is not None and known.annotations.get(UNREACHABLE) == "true"
         for kind, found in self._carried(peer):

@@ -171,7 +171,7 @@ class VirtualNodes(Controller):
             await self._cluster.delete(NAMESPACE_MAPS, found)
 
     async def _unmap_rest(self) -> None:
-        """Deletes maps that virtual nodes left behind: one would keep the connection open for ever."""
+        """Deletes maps that virtual nodes left behind: one would keep the connection open forever."""
         for found in self._cluster.all(NAMESPACE_MAPS):
             is_ours = found.labels.get(REPLICATION) == "true"
             if is_ours and not self._cluster.all(VIRTUAL_NODES, remote=found.labels.get(DESTINATION, "")):
