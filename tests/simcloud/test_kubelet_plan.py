@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -28,33 +28,36 @@ from cloudgraft.simcloud.kubelets.plan import (
     key_of,
 )
 from cloudgraft.simcloud.options import MachineSettings
+from cloudgraft.simcloud.records import SimMachine
 
 NOW = 1000.0
 NOT_READY = Taint(key="node.kubernetes.io/not-ready")
 DOWN = [MachineState.PENDING, MachineState.STOPPED, MachineState.FAILED, MachineState.DELETING]
 
 
-@dataclass(frozen=True)
-class Machine:
-    name: str
-    machine_id: str = "1"
-    state: MachineState = MachineState.RUNNING
-    shape: Shape = field(default_factory=lambda: Shape(name="small", capacity={}))
-    labels: Mapping[str, str] = field(default_factory=dict)
-    settings: MachineSettings = field(default_factory=lambda: MachineSettings(shape="small"))
+def machine(name: str, machine_id: str = "1", state: MachineState = MachineState.RUNNING) -> SimMachine:
+    return SimMachine(
+        seq=1,
+        machine_id=machine_id,
+        provider_id=f"ours://{machine_id}",
+        name=name,
+        state=state,
+        reason="",
+        shape=Shape(name="small", capacity={}),
+        settings=MachineSettings(shape="small"),
+        tags={},
+        created_at=0.0,
+        running_since=0.0,
+    )
 
-    @property
-    def provider_id(self) -> str:
-        return f"ours://{self.machine_id}"
 
-
-A = Machine("a")
+A = machine("a")
 NODE_A = Node(name="a", uid="ua", provider_id="ours://1", ready=True)
 POD = Pod(name="p", namespace="ns", uid="up", node="a")
 
 
 def plan(
-    machines: Sequence[Machine] = (),
+    machines: Sequence[SimMachine] = (),
     nodes: Sequence[Node] = (),
     pods: Sequence[Pod] = (),
     leases: Mapping[str, float] | None = None,
@@ -92,8 +95,8 @@ def test_a_node_that_waits_for_a_finalizer_is_left_to_its_holder() -> None:
 
 
 @pytest.mark.parametrize("provider_id", ["", "other://1", "ours://99"])
-@pytest.mark.parametrize("machines", [[], [Machine("b")]])
-def test_a_node_of_somebody_else_is_never_touched(provider_id: str, machines: list[Machine]) -> None:
+@pytest.mark.parametrize("machines", [[], [machine("b")]])
+def test_a_node_of_somebody_else_is_never_touched(provider_id: str, machines: list[SimMachine]) -> None:
     foreign = Node(name="x", provider_id=provider_id, ready=False, taints=(NOT_READY,))
     pods = [Pod(name="p", node="x"), Pod(name="q", node="x", deleting=True), Pod(name="r", node="none", deleting=True)]
     assert plan(machines, [foreign], pods) == [CreateNode(machine=machine) for machine in machines]
@@ -106,7 +109,7 @@ def test_a_node_of_the_same_name_from_an_earlier_machine_goes_first() -> None:
 
 def test_of_two_machines_of_one_name_the_first_has_the_node_as_long_as_it_is_there() -> None:
     """A cloud that is not idempotent can make two of the same name; there is only one node."""
-    first, second = Machine("a", "1"), Machine("a", "2")
+    first, second = machine("a", "1"), machine("a", "2")
     assert plan([first, second]) == [CreateNode(machine=first)]
     assert plan([first, second], [NODE_A]) == []
     assert plan([second], [NODE_A]) == [RemoveNode(node=NODE_A)]
@@ -147,7 +150,7 @@ def test_a_node_without_a_lease_gets_one() -> None:
 
 
 def test_the_oldest_leases_come_first() -> None:
-    machines = [Machine(name, name) for name in "abc"]
+    machines = [machine(name, name) for name in "abc"]
     nodes = [Node(name=name, provider_id=f"ours://{name}", ready=True) for name in "abc"]
     actions = plan(machines, nodes, leases={"a": NOW - 12, "b": NOW - 30, "c": NOW - 20})
     assert actions == [KeepLease(node=nodes[index]) for index in (1, 2, 0)]
@@ -209,7 +212,7 @@ def test_a_pod_on_a_new_node_of_an_old_name_is_not_taken_for_a_leftover() -> Non
 
 def test_pods_come_before_new_nodes_and_leases_last() -> None:
     """Whatever waits for a pod waits for the autoscaler, too; a lease has time."""
-    machines = [A, Machine("b", "2")]
+    machines = [A, machine("b", "2")]
     actions = plan(machines, [NODE_A], [POD], leases={})
     assert [type(action) for action in actions] == [RunPod, CreateNode, KeepLease]
 
@@ -220,13 +223,13 @@ def test_the_same_thing_to_do_has_the_same_key_and_a_new_object_of_the_same_name
     assert key_of(finish) != key_of(FinishPod(pod=replace(POD, uid="another")))
     assert key_of(finish) != key_of(RunPod(pod=POD, host_address=""))
     assert key_of(RemoveNode(node=NODE_A)) != key_of(RemoveNode(node=replace(NODE_A, uid="another")))
-    assert key_of(CreateNode(machine=A)) != key_of(CreateNode(machine=replace(A, machine_id="2")))
+    assert key_of(CreateNode(machine=A)) != key_of(CreateNode(machine=machine("a", "2")))
 
 
 _names = st.sampled_from("abc")
 _ids = st.sampled_from(["1", "2", "3", "4"])
 _machines = st.lists(
-    st.builds(Machine, name=_names, machine_id=_ids, state=st.sampled_from(MachineState)),
+    st.builds(machine, name=_names, machine_id=_ids, state=st.sampled_from(MachineState)),
     max_size=4,
     unique_by=lambda machine: machine.machine_id,
 )
@@ -251,7 +254,7 @@ _leases = st.dictionaries(_names, st.sampled_from([NOW - 100, NOW - 15, NOW]))
 
 @given(machines=_machines, nodes=_nodes, pods=_pods, leases=_leases)
 def test_only_what_is_ours_is_touched_and_every_action_is_decided_once(
-    machines: list[Machine], nodes: list[Node], pods: list[Pod], leases: dict[str, float]
+    machines: list[SimMachine], nodes: list[Node], pods: list[Pod], leases: dict[str, float]
 ) -> None:
     actions = plan(machines, nodes, pods, leases)
     ours = {node.name for node in nodes if node.provider_id.startswith("ours://")}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from cloudgraft.kube.attempts import Attempts
 from cloudgraft.kube.connect import connect
@@ -26,9 +26,9 @@ from cloudgraft.sdk.errors import (
     RateLimitedError,
     UnavailableError,
 )
+from cloudgraft.simcloud.cloud import SimulatedCloud
 from cloudgraft.simcloud.kubelets.objects import (
     LEASE_NAMESPACE,
-    Simulated,
     lease_manifest,
     lease_renewal,
     lost_status,
@@ -50,6 +50,7 @@ from cloudgraft.simcloud.kubelets.plan import (
     desired,
     key_of,
 )
+from cloudgraft.simcloud.records import SimMachine
 
 if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient
@@ -137,31 +138,10 @@ _LONGEST_REST: Final = 1.0  # seconds; then leases and retries may be due
 _HOPELESS: Final = (UnavailableError, DeadlineError, RateLimitedError, AuthenticationError)
 
 
-class Booked(Protocol):
-    """A machine in the cloud's ledger."""
-
-    @property
-    def provider_id(self) -> str: ...  # noqa: D102 - as in Kubernetes
-
-
-class Cloud(Protocol):
-    """The interface of the simulated cloud for the kubelets' thread."""
-
-    @property
-    def revision(self) -> int:
-        """Grows whenever the result of :meth:`machines` changes."""
-
-    def machines(self) -> Sequence[Simulated]:
-        """Every machine that is there now, the oldest first."""
-
-    def ledger(self) -> Sequence[Booked]:
-        """Every machine that was ever made."""
-
-
 class NodeAgent:
     """All kubelets of one cloud in one cluster. Everything it does is harmless when it is done twice."""
 
-    def __init__(self, cloud: Cloud, client: KubeClient, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, cloud: SimulatedCloud, client: KubeClient, *, clock: Callable[[], float] = time.time) -> None:
         self._cloud = cloud
         self._clock = clock
         self._has_news = False
@@ -170,7 +150,7 @@ class NodeAgent:
         self._memory = Memory()
         self._writer = NodeWriter(client, self._memory, clock)
         self._attempts = Attempts()
-        self._machines: Sequence[Simulated] = ()
+        self._machines: Sequence[SimMachine] = ()
         self._revision = -1
         self._reported: set[tuple[type[Action], type[CloudgraftError]]] = set()
 
@@ -231,7 +211,7 @@ class NodeAgent:
             try:
                 await self._writer.write(action)
             except CloudgraftError as error:
-                self._tell(action, error, failures=self._attempts.failed(key, time.monotonic()))
+                self._log_failure(action, error, failures=self._attempts.failed(key, time.monotonic()))
                 if isinstance(error, _HOPELESS):
                     work.clear()
             else:
@@ -239,7 +219,7 @@ class NodeAgent:
                 self._reported = {entry for entry in self._reported if entry[0] is not type(action)}
                 _LOG.debug("done: %s", key)
 
-    def _tell(self, action: Action, error: CloudgraftError, *, failures: int) -> None:
+    def _log_failure(self, action: Action, error: CloudgraftError, *, failures: int) -> None:
         """Logs one warning per kind of failure, not one per node, and none for a first failure.
 
         A first failure is often harmless: another client was faster, or we were and have not seen it yet.
@@ -277,7 +257,7 @@ class Kubelet:
     nodes stay, and the cluster notices that they are silent; a new start continues with them.
     """
 
-    def __init__(self, cloud: Cloud, kubeconfig: Path, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, cloud: SimulatedCloud, kubeconfig: Path, *, clock: Callable[[], float] = time.time) -> None:
         """``clock`` returns the time that is written into the cluster, and by which leases are renewed."""
         self._cloud = cloud
         self._clock = clock

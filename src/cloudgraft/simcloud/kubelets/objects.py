@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final
 
 from cloudgraft.kube.objects import ContainerRef, Manifest, Pod
-from cloudgraft.sdk.driver import MachineState, Shape
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import Taint
+from cloudgraft.simcloud.records import SimMachine
 
 LEASE_NAMESPACE: Final = "kube-node-lease"
 LEASE_SECONDS: Final = 40
@@ -34,34 +34,6 @@ _HEALTHY: Final = (
 )
 
 
-class Settings(Protocol):
-    """A machine's settings for its node."""
-
-    @property
-    def annotations(self) -> Mapping[str, str]: ...  # noqa: D102 - as in Kubernetes
-    @property
-    def taints(self) -> Sequence[Taint]: ...  # noqa: D102 - as in Kubernetes
-
-
-class Simulated(Protocol):
-    """A machine of the simulated cloud, as far as its kubelet is concerned."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102 - also the node's name
-    @property
-    def machine_id(self) -> str: ...  # noqa: D102
-    @property
-    def provider_id(self) -> str: ...  # noqa: D102
-    @property
-    def state(self) -> MachineState: ...  # noqa: D102
-    @property
-    def shape(self) -> Shape: ...  # noqa: D102
-    @property
-    def labels(self) -> Mapping[str, str]: ...  # noqa: D102 - of the shape, the zone and the settings
-    @property
-    def settings(self) -> Settings: ...  # noqa: D102
-
-
 # -- nodes -------------------------------------------------------------------------------------------------------------
 
 
@@ -79,7 +51,7 @@ def allocatable(capacity: Mapping[str, Quantity]) -> dict[str, Quantity]:
     return {name: max(amount - kept.get(name, nothing), nothing) for name, amount in capacity.items()}
 
 
-def node_labels(machine: Simulated) -> dict[str, str]:
+def node_labels(machine: SimMachine) -> dict[str, str]:
     """R69: the labels of a node, under their new and their old names."""
     labels = {
         **_DEFAULT_LABELS,
@@ -91,7 +63,7 @@ def node_labels(machine: Simulated) -> dict[str, str]:
     return {**old, **labels}
 
 
-def node_manifest(machine: Simulated, now: float) -> Manifest:
+def node_manifest(machine: SimMachine, now: float) -> Manifest:
     """The whole node, Ready from the start; with the cloud's providerID, byte for byte (R30)."""
     taints = [_taint(taint) for taint in machine.settings.taints]
     return {
@@ -107,7 +79,7 @@ def node_manifest(machine: Simulated, now: float) -> Manifest:
     }
 
 
-def node_status(machine: Simulated, now: float) -> dict[str, object]:
+def node_status(machine: SimMachine, now: float) -> dict[str, object]:
     """The status of a healthy node."""
     labels = node_labels(machine)
     return {

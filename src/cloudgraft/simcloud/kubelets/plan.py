@@ -8,7 +8,8 @@ from typing import Final
 
 from cloudgraft.kube.objects import Node, Pod
 from cloudgraft.sdk.driver import MachineState
-from cloudgraft.simcloud.kubelets.objects import LEASE_SECONDS, Simulated, node_address
+from cloudgraft.simcloud.kubelets.objects import LEASE_SECONDS, node_address
+from cloudgraft.simcloud.records import SimMachine
 
 _RENEW_AFTER: Final = 10.0  # seconds; a lease lasts four times as long
 # The API server puts the first on every new node, and a controller removes it when the node is ready. There may be
@@ -45,7 +46,7 @@ class RemoveNode:
 class CreateNode:
     """Register a machine that has booted."""
 
-    machine: Simulated
+    machine: SimMachine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,7 @@ class ReportReady:
     """Report that a node is healthy again, such as after our own restart."""
 
     node: Node
-    machine: Simulated
+    machine: SimMachine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +105,7 @@ def key_of(action: Action) -> str:
 
 
 def desired(
-    machines: Iterable[Simulated],
+    machines: Iterable[SimMachine],
     nodes: Mapping[str, Node],
     pods: Iterable[Pod],
     memory: Memory,
@@ -130,7 +131,7 @@ def desired(
 
 
 def _pods(
-    pods: Iterable[Pod], ours: Mapping[str, Node], present: Mapping[str, Simulated], bereft: Container[str]
+    pods: Iterable[Pod], ours: Mapping[str, Node], present: Mapping[str, SimMachine], bereft: Container[str]
 ) -> Iterator[Action]:
     for pod in pods:
         node = ours.get(pod.node)
@@ -145,7 +146,7 @@ def _pods(
             yield RunPod(pod=pod, host_address=node_address(machine.machine_id))
 
 
-def _node(node: Node, machine: Simulated | None, renewed_at: float, now: float) -> Iterator[Action]:
+def _node(node: Node, machine: SimMachine | None, renewed_at: float, now: float) -> Iterator[Action]:
     if machine is None:
         if not node.deleting:  # else it waits for another component's finalizer
             yield RemoveNode(node=node)
@@ -161,7 +162,7 @@ def _node(node: Node, machine: Simulated | None, renewed_at: float, now: float) 
             break  # the positions of the others change with it
 
 
-def _newcomers(machines: Iterable[Simulated], ours: Mapping[str, Node]) -> Iterator[Action]:
+def _newcomers(machines: Iterable[SimMachine], ours: Mapping[str, Node]) -> Iterator[Action]:
     """One node per name: of two machines of the same name the first has it, as long as it is there."""
     taken = set(ours)
     for machine in machines:
@@ -171,7 +172,7 @@ def _newcomers(machines: Iterable[Simulated], ours: Mapping[str, Node]) -> Itera
 
 
 def _leases(
-    ours: Mapping[str, Node], present: Mapping[str, Simulated], leases: Mapping[str, float], now: float
+    ours: Mapping[str, Node], present: Mapping[str, SimMachine], leases: Mapping[str, float], now: float
 ) -> list[KeepLease]:
     """Leases that are due, the oldest first, so that none expires while there are too many to renew."""
     due = [
