@@ -377,22 +377,10 @@ def _grown(
     rivals = [one for one in priced if one is not best]
     beaten = " and ".join(_offered(one) for one in rivals)
     why = f"{_offered(best)}, cheaper than {beaten}" if rivals else f"{_offered(best)}, no other group can help"
+    kind, headline = Kind.SCALE_UP, f"{sizes}, from zero" if before == 0 else sizes
     if failing and group not in failing:
-        return Event(
-            kind=Kind.FALLBACK,
-            time=now,
-            group=group,
-            headline=f"falling back from {' and '.join(failing)} to {sizes}, in the same loop",
-            detail=f"IncreaseSize for {pods}: {why}",
-        )
-    from_zero = ", from zero" if before == 0 else ""
-    return Event(
-        kind=Kind.SCALE_UP,
-        time=now,
-        group=group,
-        headline=f"{sizes}{from_zero}",
-        detail=f"IncreaseSize for {pods}: {why}",
-    )
+        kind, headline = Kind.FALLBACK, f"falling back from {' and '.join(failing)} to {sizes}, in the same loop"
+    return Event(kind=kind, time=now, group=group, headline=headline, detail=f"IncreaseSize for {pods}: {why}")
 
 
 def _offered(priced: PricedOption) -> str:

@@ -19,6 +19,12 @@ from cloudgraft.sdk.types import AutoscalingOptions
 
 
 _NODES: Final = re.compile(r"(-?\d+):(-?\d+):(.+)")
+_TURNED_OFF: Final = {  # flags, and the findings when they are false
+    "scale-down-enabled": "scale-down-off",
+    "scale-down-unready-enabled": "unready-never-removed",
+    "skip-nodes-with-local-storage": "local-data-lost",
+    "skip-nodes-with-system-pods": "system-pods-moved",
+}
 _EAGER: Final = timedelta(minutes=1)
 _LAZY: Final = timedelta(hours=24)
 
@@ -31,7 +37,7 @@ def check(inputs: Inputs) -> Iterator[Finding]:
         yield from _min_size(autoscaler, inputs)
         yield from _scale_down(autoscaler)
         yield from _provision_time(autoscaler, inputs)
-        yield from _moved(autoscaler)
+        yield from _turned_off(autoscaler)
 
 
 def _unknown(autoscaler: Autoscaler) -> Iterator[Finding]:
@@ -74,10 +80,6 @@ def _min_size(autoscaler: Autoscaler, inputs: Inputs) -> Iterator[Finding]:
 
 def _scale_down(autoscaler: Autoscaler) -> Iterator[Finding]:
     flags, where = autoscaler.flags, autoscaler.where
-    if flags.is_false("scale-down-enabled"):
-        yield found("scale-down-off", where=where, what="--scale-down-enabled=false")
-    if flags.is_false("scale-down-unready-enabled"):
-        yield found("unready-never-removed", where=where, what="--scale-down-unready-enabled=false")
     for name in ("scale-down-unneeded-time", "scale-down-unready-time"):
         given = flags.duration(name) if flags.is_set(name) else None
         if given is not None and given < _EAGER:
@@ -108,12 +110,10 @@ def _provision_time(autoscaler: Autoscaler, inputs: Inputs) -> Iterator[Finding]
         yield found("provision-time-too-short", where=autoscaler.where, what=what, fix=fix)
 
 
-def _moved(autoscaler: Autoscaler) -> Iterator[Finding]:
-    flags, where = autoscaler.flags, autoscaler.where
-    if flags.is_false("skip-nodes-with-local-storage"):
-        yield found("local-data-lost", where=where, what="--skip-nodes-with-local-storage=false")
-    if flags.is_false("skip-nodes-with-system-pods"):
-        yield found("system-pods-moved", where=where, what="--skip-nodes-with-system-pods=false")
+def _turned_off(autoscaler: Autoscaler) -> Iterator[Finding]:
+    for name, id_ in _TURNED_OFF.items():
+        if autoscaler.flags.is_false(name):
+            yield found(id_, where=autoscaler.where, what=f"--{name}=false")
 
 
 # -- expanders ---------------------------------------------------------------------------------------------------------
