@@ -142,7 +142,7 @@ def test_the_file_says_where_and_options_say_more(address: str, tmp_path: Path) 
 # -- refusing ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_group_with_machines_is_left_alone_unless_told_so() -> None:
+def test_a_group_with_machines_is_left_alone_unless_allowed() -> None:
     provider = memory()
     asyncio.run(provider.increase_size("small", 1))
     with served(provider) as address:
@@ -179,14 +179,14 @@ def test_a_group_that_is_not_there_is_wrong_usage(address: str) -> None:
     assert "large" in result.stderr
 
 
-def test_a_server_that_is_not_there_is_told_in_one_line() -> None:
+def test_a_server_that_is_not_there_is_reported_in_one_line() -> None:
     result = run("--address", "127.0.0.1:1", "--only", QUICK)
     assert result.exit_code == 1
     assert result.stderr.startswith("error: ")
     assert result.stdout == ""
 
 
-def test_a_file_that_cannot_be_written_is_told(address: str, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_reported(address: str, tmp_path: Path) -> None:
     result = run("--address", address, "--only", QUICK, "--junit", str(tmp_path / "no" / "junit.xml"))
     assert result.exit_code == 1
     assert "cannot write" in result.stderr

@@ -52,7 +52,7 @@ def in_order(text: str, *parts: str) -> None:
 
 
 @pytest.mark.thorough
-def test_in_a_pipe_the_story_is_told_in_plain_lines(tmp_path: Path) -> None:
+def test_in_a_pipe_events_are_printed_in_plain_lines(tmp_path: Path) -> None:
     done = run(tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout

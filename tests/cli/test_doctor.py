@@ -129,7 +129,7 @@ async def operator(tmp_path: Path) -> AsyncIterator[Operator]:
         yield made
 
 
-async def test_trouble_of_a_running_engine_is_told_with_what_to_do(operator: Operator) -> None:
+async def test_trouble_of_a_running_engine_is_reported_with_what_to_do(operator: Operator) -> None:
     # The file of this rig only says where the server listens, so everything else in it is wrong.
     raw = yaml.safe_load(operator.config.read_text())
     answer = await operator.json(command, code=3)
@@ -142,7 +142,7 @@ async def test_trouble_of_a_running_engine_is_told_with_what_to_do(operator: Ope
     assert {"group-left-out", "quota-reached", "config-missing"} <= by_address
 
 
-async def test_a_cloud_that_refuses_the_credentials_is_told_as_such(operator: Operator) -> None:
+async def test_a_cloud_that_refuses_the_credentials_is_reported_as_such(operator: Operator) -> None:
     worker = next(iter(operator.rig.engine.workers.values()))
     health = worker.observer.health
     health.error, health.code = "401 from the cloud", "unauthenticated"
@@ -169,7 +169,7 @@ def test_an_autoscaler_that_is_not_namespace_and_name_is_wrong_usage(value: str)
     assert "NAMESPACE/NAME" in doctor("--autoscaler", value, code=2).stderr
 
 
-def test_an_admin_port_without_certificates_is_told_and_the_rest_is_looked_at(api: SmallApi, tmp_path: Path) -> None:
+def test_an_admin_port_without_certificates_is_reported(api: SmallApi, tmp_path: Path) -> None:
     found = ids("--admin", "localhost:9999", "--kubeconfig", api.kubeconfig(tmp_path), code=1)
     assert found == {"server-unreachable", "config-missing"}
 

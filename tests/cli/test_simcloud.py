@@ -116,7 +116,7 @@ async def test_its_options_come_from_a_file_and_from_the_command_line(tmp_path: 
         (("--kubeconfig", "no-such-file", "--listen", "127.0.0.1:0"), 1, "no-such-file"),
     ],
 )
-def test_what_cannot_work_is_told_without_a_traceback(
+def test_what_cannot_work_is_reported_without_a_traceback(
     arguments: tuple[str, ...], code: int, message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "options.yaml").write_text("quota: 5\nqota: 6\n")

@@ -73,7 +73,7 @@ def test_a_failed_test_says_what_came_why_it_matters_and_what_to_do(tmp_path: Pa
         assert part in done.stdout
 
 
-async def test_progress_is_told_check_by_check_in_order() -> None:
+async def test_progress_is_reported_check_by_check_in_order() -> None:
     cloud, told = Zoo(), list[Result]()
     report = await judge_driver(lambda: GoodDriver(cloud), SETTINGS, progress=told.append)
     assert tuple(told) == report.results

@@ -59,7 +59,7 @@ def test_a_cloud_config_says_how_to_reach_the_server(tmp_path: Path) -> None:
         ("a: [", "it is not valid YAML"),
     ],
 )
-def test_a_mistake_is_told_with_its_place(text: str, told: str, tmp_path: Path) -> None:
+def test_a_mistake_is_reported_with_its_place(text: str, told: str, tmp_path: Path) -> None:
     file = tmp_path / "kit.yaml"
     file.write_text(text)
     with pytest.raises(InvalidArgumentError) as caught:
@@ -68,7 +68,7 @@ def test_a_mistake_is_told_with_its_place(text: str, told: str, tmp_path: Path) 
     assert told in caught.value.message
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         KitConfig.parse("adress: a:1\nmachines: many")
     assert "adress" in caught.value.message

@@ -64,7 +64,7 @@ async def test_end_runs_also_when_the_kit_is_cancelled(tmp_path: Path) -> None:
     assert log.read_text() == "end\n"
 
 
-async def test_a_failed_command_is_told_with_what_it_wrote() -> None:
+async def test_a_failed_command_is_reported_with_what_it_wrote() -> None:
     with pytest.raises(CloudgraftError, match=r"restart .* ended with 3: no such unit"):
         await runner(restart=shell("echo no such unit >&2; exit 3")).restart()
     with pytest.raises(CloudgraftError, match="cannot be started"):

@@ -56,7 +56,7 @@ async def test_the_first_empty_group_with_room_is_taken() -> None:
     assert await live(inner, "used") == used
 
 
-async def test_a_group_with_machines_is_refused_unless_told_otherwise() -> None:
+async def test_a_group_with_machines_is_refused_unless_allowed() -> None:
     inner = provider(MemoryGroup(id="used"))
     await inner.increase_size("used", 2)
     before = await live(inner, "used")
@@ -72,7 +72,7 @@ async def test_a_group_with_machines_is_refused_unless_told_otherwise() -> None:
     assert await inner.target_size("used") == 2
 
 
-async def test_what_cannot_be_tested_is_told_with_the_reason() -> None:
+async def test_what_cannot_be_tested_is_reported_with_the_reason() -> None:
     async with serving(provider(MemoryGroup(id="tight", max_size=2))) as served:
         with pytest.raises(PreconditionError, match="needs room for 3 more"):
             await run(kit(served.address))
@@ -127,7 +127,7 @@ async def test_the_mistake_comes_first_and_not_its_consequences() -> None:
     assert "two_increases_are_two" in found(report, Status.BLOCKED)
 
 
-async def test_each_result_is_told_when_it_is_there_and_release_and_rules_are_chosen() -> None:
+async def test_each_result_is_reported_when_it_is_there_and_release_and_rules_are_chosen() -> None:
     told: list[Result] = []
     async with serving(provider()) as served:
         report = await run(kit(served.address), only=["R12", "R61"], release="1.29", progress=told.append)

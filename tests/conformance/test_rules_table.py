@@ -33,7 +33,7 @@ def test_a_rule_is_looked_at_or_says_why_nothing_can(rule: Rule) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.id)
-def test_a_rule_is_told_in_whole_sentences(rule: Rule) -> None:
+def test_a_rule_is_written_in_whole_sentences(rule: Rule) -> None:
     assert re.fullmatch(r"[^\s.][^\n|]*[^\s.]", rule.title)
     for text in filter(None, (rule.why, rule.fix, rule.unobservable)):
         assert re.fullmatch(r"[A-Z0-9][^\n|]*\.", text)

@@ -22,7 +22,7 @@ from tests.demo.playing import Keeper, PlayedDay
 pytestmark = pytest.mark.xdist_group("day")  # it is played once
 
 
-def test_the_day_happens_as_told(day: PlayedDay) -> None:
+def test_the_day_happens_as_planned(day: PlayedDay) -> None:
     told = [kind for kind, _ in groupby(frame.events[-1].kind for frame in day.news)]
     assert told[:6] == [Kind.START, Kind.WORK, Kind.SCALE_UP, Kind.REGISTERED, Kind.WORK, Kind.SCALE_UP]
     assert told[6:9] == [Kind.OUT_OF_STOCK, Kind.FALLBACK, Kind.REGISTERED]
@@ -78,7 +78,7 @@ def test_a_deleted_machine_is_deleting_at_once(day: PlayedDay) -> None:
     assert [instance.state for instance in gpu.instances] == [InstanceState.DELETING]
 
 
-def test_it_dies_ordering_the_dearest_machine_and_goes_on_with_that_machine(day: PlayedDay) -> None:
+def test_it_dies_ordering_the_most_expensive_machine_and_goes_on_with_that_machine(day: PlayedDay) -> None:
     """Laws 2 and 3: one order in the cloud's ledger, although its answer was never seen."""
     crash, restart, registered = [frame for frame in day.news if frame.time >= seconds_at("14:00")][2:5]
     assert [frame.events[-1].kind for frame in (crash, restart, registered)] == [

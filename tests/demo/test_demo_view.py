@@ -82,7 +82,7 @@ def test_a_call_that_fails_can_be_seen(day: PlayedDay) -> None:
     assert "UNAVAILABLE" in text
 
 
-def test_the_summary_fits_a_screen_and_tells_what_to_try_next(day: PlayedDay) -> None:
+def test_the_summary_fits_a_screen_and_says_what_to_try_next(day: PlayedDay) -> None:
     console = terminal(80, 24)
     print_summary(console, day.summary)
     lines = console.export_text().rstrip("\n").split("\n")

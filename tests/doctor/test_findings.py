@@ -61,7 +61,7 @@ def test_the_worst_comes_first_and_the_order_is_always_the_same() -> None:
     assert examine(inputs) == found
 
 
-def test_a_finding_has_the_keys_that_the_page_tells_of() -> None:
+def test_a_finding_has_the_keys_that_the_page_lists() -> None:
     for finding in examine(PLANTS["paused"](clean())):
         keys = re.findall(r"^\| `(\w+)` \| (?!error|warning|note)", findings_page(), re.MULTILINE)
         assert list(finding.as_json()) == keys
@@ -121,7 +121,7 @@ def test_a_group_that_says_both_gets_its_options(release: str) -> None:
     assert examine(group(options=options)(flags(release=release)(clean()))) == []
 
 
-def test_a_paused_cloud_is_told_with_the_command_that_ends_it() -> None:
+def test_a_paused_cloud_is_reported_with_the_command_that_ends_it() -> None:
     (finding,) = examine(cloud(paused="paused since yesterday")(clean()))
     assert finding.entry.id == "paused"
     assert finding.fix == "cloudgraft resume --cloud lab"

@@ -54,7 +54,7 @@ def test_the_last_value_counts_and_defaults_are_known() -> None:
         ("", None),
     ],
 )
-def test_a_release_is_told_by_the_tag_of_its_image(image: str, release: Release | None) -> None:
+def test_a_release_is_read_from_the_tag_of_its_image(image: str, release: Release | None) -> None:
     assert Release.of_image(image) == release
 
 

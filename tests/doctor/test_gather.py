@@ -83,7 +83,7 @@ async def test_a_deployment_is_found_by_its_name_or_said_to_be_missing(
     assert await ids(missing) == {"autoscaler-not-found", "cloud-config-unknown"}
 
 
-async def test_a_chart_without_cloud_config_is_told(api: SmallApi, config: Path, tmp_path: Path) -> None:
+async def test_a_chart_without_cloud_config_is_reported(api: SmallApi, config: Path, tmp_path: Path) -> None:
     with_autoscaler(api)
     container = api.objects[DEPLOYMENT]["spec"]["template"]["spec"]["containers"][0]
     container["command"] = ["./cluster-autoscaler", "--cloud-provider", "externalgrpc", "--nodes=0:1:unused"]
@@ -91,7 +91,7 @@ async def test_a_chart_without_cloud_config_is_told(api: SmallApi, config: Path,
     assert found == {"no-cloud-config", "nodes-flag-ignored"}
 
 
-async def test_what_may_not_be_read_is_told_and_the_rest_is_checked(
+async def test_what_may_not_be_read_is_reported_and_the_rest_is_checked(
     api: SmallApi, config: Path, tmp_path: Path
 ) -> None:
     with_autoscaler(api, "--scale-down-enabled=false")
@@ -123,7 +123,7 @@ async def test_answers_that_make_no_sense_are_a_finding(api: SmallApi, config: P
     assert found == {"cluster-unreachable", "cloud-config-unknown"}
 
 
-async def test_certificates_of_another_authority_are_told_from_both_sides(config: Path, tmp_path: Path) -> None:
+async def test_certificates_of_another_authority_are_reported_from_both_sides(config: Path, tmp_path: Path) -> None:
     """What the handshake would say in fewer words."""
     create_bundle(tmp_path / "others", hosts=["localhost"], client_name="stranger")
     cloud_config = tmp_path / "cloud-config.yaml"
@@ -155,14 +155,14 @@ async def test_a_cloud_config_of_the_autoscalers_container_is_compared_but_not_t
     assert found == {"cluster-not-looked-at", "timeout-too-short"}
 
 
-async def test_a_cloud_config_that_cannot_be_used_is_told(config: Path, tmp_path: Path) -> None:
+async def test_a_cloud_config_that_cannot_be_used_is_reported(config: Path, tmp_path: Path) -> None:
     cloud_config = tmp_path / "cloud-config.yaml"
     cloud_config.write_text("address: cloudgraft.kube-system.svc:8086\ncert: /no/c\n")
     found = await ids(Sources(config=config, cloud_config=cloud_config))
     assert found == {"cloud-config-invalid", "cluster-not-looked-at"}
 
 
-async def test_all_problems_of_a_configuration_file_are_told(tmp_path: Path) -> None:
+async def test_all_problems_of_a_configuration_file_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "cloudgraft.yaml"
     path.write_text("cluster: prod\nclods: {}\nproviders: [{type: memroy}]\n")
     findings = examine(await gather(Sources(config=path)))
@@ -194,7 +194,7 @@ async def test_the_account_of_the_configuration_is_asked_for_its_own_rights(
     assert "right-missing" not in found
 
 
-async def test_a_cloud_controller_manager_beside_cloudgraft_is_told(
+async def test_a_cloud_controller_manager_beside_cloudgraft_is_reported(
     api: SmallApi, config: Path, tmp_path: Path
 ) -> None:
     with_autoscaler(api)

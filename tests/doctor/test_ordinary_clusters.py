@@ -141,14 +141,14 @@ def _ready(name: str, provider_id: str) -> Node:
     return Node(name=name, provider_id=provider_id, ready=True)
 
 
-def test_a_node_that_k3s_named_is_told_with_what_mends_it() -> None:
+def test_a_node_that_k3s_named_is_reported_with_what_mends_it() -> None:
     inputs = both(machines(), nodes(_ready("prod-abc-lab-small-2", "k3s://prod-abc-lab-small-2")))(clean())
     (finding,) = examine(inputs)
     assert finding.entry.id == "provider-id-other"
     assert "--disable-cloud-controller" in finding.fix
 
 
-def test_a_node_that_waits_for_long_is_told_also_where_there_is_a_controller() -> None:
+def test_a_node_that_waits_for_long_is_reported_also_where_there_is_a_controller() -> None:
     taint = Taint(key="node.cloudprovider.kubernetes.io/uninitialized", value="true")
     waiting = Node(name="new", taints=(taint,), created_at=SECONDS - 3600)
     care = settings(node_care=None)

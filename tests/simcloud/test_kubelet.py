@@ -241,7 +241,7 @@ async def test_many_machines_become_nodes_with_a_few_calls_at_a_time(world: Worl
     assert world.api.most_at_once <= 16
 
 
-async def test_a_refusal_is_told_once_and_the_others_go_on(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_refusal_is_reported_once_and_the_others_go_on(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, logger="cloudgraft.simcloud.kubelets.kubelet")
     world.api.store.create("nodes", "", {"metadata": {"name": "taken"}, "spec": {"providerID": "another://1"}})
     world.order("taken")

@@ -235,7 +235,7 @@ def test_the_same_seed_gives_the_same_faults() -> None:
     assert 30 < sum(first) < 90
 
 
-def test_setting_chaos_again_counts_anew() -> None:
+def test_new_chaos_restarts_the_counts() -> None:
     world = World()
     for _ in range(2):
         world.chaos(create={"dropped": {"next": 1}})

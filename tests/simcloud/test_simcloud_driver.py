@@ -124,7 +124,7 @@ async def test_the_name_is_the_token(setting: Open) -> None:
     assert await world.driver.create(a_spec()) == await world.driver.create(a_spec())
 
 
-async def test_a_unique_name_that_is_taken_is_told(setting: Open) -> None:
+async def test_a_unique_name_that_is_taken_is_reported(setting: Open) -> None:
     world = await setting(idempotency=Idempotency.UNIQUE_NAME)
     await world.driver.create(a_spec())
     with pytest.raises(AlreadyExistsError, match="m-1"):
@@ -165,7 +165,7 @@ async def test_half_a_page_is_an_error_and_never_an_answer(setting: Open) -> Non
     assert len(await world.driver.list()) == 5
 
 
-async def test_shapes_and_prices_are_told(setting: Open) -> None:
+async def test_shapes_and_prices_are_listed(setting: Open) -> None:
     world = await setting()
     assert list(await world.driver.shapes()) == world.cloud.shapes()
     assert list(await world.driver.prices()) == world.cloud.prices()
@@ -355,7 +355,7 @@ async def test_a_restart_finds_its_machines_again(tmp_path: Path) -> None:
     ]
 
 
-async def test_a_ledger_that_cannot_be_opened_is_told_at_the_start(tmp_path: Path) -> None:
+async def test_a_ledger_that_cannot_be_opened_is_reported_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "l.db").write_text("not a ledger" * 100)
     with pytest.raises(PreconditionError, match="is not a ledger"):
         await SimulatedDriver(SimulatedOptions(state_file=tmp_path / "l.db")).start()

@@ -114,7 +114,7 @@ def test_shapes_and_prices(served: Served) -> None:
     assert {"shape": "small", "hourly": "0.02", "currency": "EUR"} in call(served.url, "GET", "/prices")["prices"]
 
 
-def test_the_ledger_tells_who_made_what_and_what_it_cost(served: Served) -> None:
+def test_the_ledger_says_who_made_what_and_what_it_cost(served: Served) -> None:
     for client in ("one", "two"):
         call(served.url, "POST", "/machines", {"name": f"of-{client}", "shape": "gpu", "client": client})
     call(served.url, "POST", "/machines", {**SMALL, "tags": {"cloudgraft-cluster-id": "three"}})
@@ -249,7 +249,7 @@ def test_many_calls_go_over_one_connection(served: Served) -> None:
         ("GET", "/ledger?clent=x", 400),
     ],
 )
-def test_a_path_or_parameter_that_is_not_there_is_told(served: Served, method: str, path: str, status: int) -> None:
+def test_a_path_or_parameter_that_is_not_there_is_reported(served: Served, method: str, path: str, status: int) -> None:
     got, error = refused(served.url, method, path)
     assert got == status
     assert error["message"]
@@ -349,19 +349,19 @@ def test_an_address_that_is_none_is_refused(listen: str) -> None:
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "example.org:0"])
-def test_other_hosts_are_not_served_unless_told_so(listen: str) -> None:
+def test_other_hosts_are_not_served_unless_insecure(listen: str) -> None:
     with pytest.raises(InvalidArgumentError, match="--insecure"):
         HttpServer(SimulatedCloud(), listen)
 
 
-def test_told_so_it_listens_everywhere() -> None:
+def test_insecure_it_listens_everywhere() -> None:
     server = HttpServer(SimulatedCloud(), "0.0.0.0:0", insecure=True)
     server.start()
     assert call(f"http://127.0.0.1:{server.address.rpartition(':')[2]}", "GET", "/healthz")
     server.stop()
 
 
-def test_a_port_that_is_taken_is_told(served: Served) -> None:
+def test_a_port_that_is_taken_is_reported(served: Served) -> None:
     with pytest.raises(UnavailableError, match="is another program using it"):
         HttpServer(SimulatedCloud(), served.server.address)
 

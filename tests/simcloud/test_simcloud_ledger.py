@@ -96,7 +96,7 @@ def test_a_ledger_of_another_format_is_refused(tmp_path: Path) -> None:
         World(state_file=path)
 
 
-def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="cannot be opened"):
         World(state_file=tmp_path / "nowhere" / "l.db")
 

@@ -51,7 +51,7 @@ def test_a_machine_is_pending_until_it_has_booted_and_deleting_until_it_is_gone(
     ]
 
 
-def test_a_machine_tells_everything_that_its_node_needs() -> None:
+def test_a_machine_has_everything_that_its_node_needs() -> None:
     world = World(boot_time=BOOT)
     settings = MachineSettings(
         shape="gpu", zone="north-1", labels={"pool": "a"}, taints=(Taint(key="gpu", effect="NoExecute"),)

@@ -173,7 +173,7 @@ class SimulatedCloud:
             offer = self._catalog[order.settings.shape]
             known = self._same(order)
             if known is None:
-                self._check_room(offer.shape, now)
+                self._check_room(offer.shape)
                 self._check_id(order.machine_id, now)
                 record = self._new_record(order, offer, now)
             else:
@@ -346,7 +346,7 @@ class SimulatedCloud:
                 raise AlreadyExistsError(f"there is a machine with the name {order.name} already")
         return None
 
-    def _check_room(self, shape: Shape, now: float) -> None:
+    def _check_room(self, shape: Shape) -> None:
         quota = self.options.quota if self._chaos.quota is None else self._chaos.quota
         if quota is not None and len(self._inventory) >= quota:
             raise QuotaExceededError(f"the account may have {quota} machines, and has {len(self._inventory)}")

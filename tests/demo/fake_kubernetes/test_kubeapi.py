@@ -112,7 +112,7 @@ async def test_selectors_choose_by_labels_and_fields(api: KubeApi, client: KubeC
             await names(client, **wrong)
 
 
-async def test_a_watch_with_a_selector_tells_who_comes_and_goes(api: KubeApi, client: KubeClient) -> None:
+async def test_a_watch_with_a_selector_reports_what_comes_and_goes(api: KubeApi, client: KubeClient) -> None:
     kind = replace(THINGS, label_selector="in=yes")
     version = (await client.list(kind)).version
     key = ("things", "default", "a")

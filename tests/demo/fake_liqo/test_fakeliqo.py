@@ -68,7 +68,7 @@ async def test_a_slice_that_is_deleted_takes_everything_with_it(world: LiqoWorld
     assert world.readiness("s2") == "True"
 
 
-async def test_the_provider_denies_or_grants_less_when_it_is_told_to(world: LiqoWorld) -> None:
+async def test_the_provider_denies_or_grants_less_as_scripted(world: LiqoWorld) -> None:
     world.peer(A)
     world.fake.script.say(slice_name="no", deny="Full", deny_message="come back later")
     world.fake.script.say(slice_name="who", deny_authentication=True)

@@ -15,7 +15,7 @@ MODULE = ("-m", "e2e.scripted_liqo")
 
 
 @pytest.mark.thorough
-async def test_it_settles_the_clusters_and_ends_when_told(tmp_path: Path) -> None:
+async def test_it_settles_the_clusters_and_ends_on_a_signal(tmp_path: Path) -> None:
     home, away = KubeApi(), KubeApi()
     home.start()
     away.start()
@@ -41,7 +41,7 @@ async def test_it_settles_the_clusters_and_ends_when_told(tmp_path: Path) -> Non
 
 
 @pytest.mark.thorough
-async def test_a_kubeconfig_that_leads_nowhere_is_told(tmp_path: Path) -> None:
+async def test_a_kubeconfig_that_leads_nowhere_is_reported(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable, *MODULE, "--consumer", str(tmp_path / "none"), stderr=asyncio.subprocess.PIPE
     )
