@@ -11,9 +11,9 @@ from typing import Any
 from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.simcloud.chaos import Chaos, Faults, Span
 from cloudgraft.simcloud.cloud import SimulatedCloud
-from cloudgraft.simcloud.fate import Fate, Operation
 from cloudgraft.simcloud.http.json_forms import order_for
 from cloudgraft.simcloud.options import SimulatedOptions
+from cloudgraft.simcloud.outcomes import Operation, Outcome
 from cloudgraft.simcloud.records import Order, Page, SimMachine
 
 
@@ -34,14 +34,14 @@ class WatchedCloud(SimulatedCloud):
             spec = MachineSpec(name=name, group="general-purpose", settings=settings, tags=tags)
             super().create(order_for(spec, ""))
 
-    def fate(self, operation: Operation) -> Fate:
+    def outcome(self, operation: Operation) -> Outcome:
         """Notes the arrival of a create."""
         if operation is Operation.CREATE:
             with self._watch:
                 self._begun.append(time.monotonic())
                 self._under_way += 1
                 self._most = max(self._most, self._under_way)
-        return super().fate(operation)
+        return super().outcome(operation)
 
     def create(self, order: Order) -> tuple[SimMachine, bool]:
         """Notes the end of one."""

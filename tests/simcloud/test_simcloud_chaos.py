@@ -22,15 +22,15 @@ from cloudgraft.sdk import (
 )
 from cloudgraft.sdk.errors import Retry
 from cloudgraft.simcloud.chaos import Chaos, Faults, Odds, Span
-from cloudgraft.simcloud.fate import CloudFailureError, LostAnswerError, Operation
+from cloudgraft.simcloud.outcomes import CloudFailureError, LostAnswerError, Operation
 from tests.simcloud.sim_world import World, an_order
 
 
 def attempt(world: World, name: str = "m-1") -> CloudgraftError | None:
     """A create as a client meets it; None when it got its answer."""
-    fate = world.cloud.fate(Operation.CREATE)
+    outcome = world.cloud.outcome(Operation.CREATE)
     try:
-        fate.fulfil(lambda: world.cloud.create(an_order(name)), world.cloud.postpone)
+        outcome.carry_out(lambda: world.cloud.create(an_order(name)), world.cloud.postpone)
     except CloudgraftError as error:
         return error
     return None
@@ -96,17 +96,17 @@ def test_only_the_operation_that_is_named_is_disturbed() -> None:
     world.chaos(delete={"lost": 1}, list={"errors": 1})
     assert attempt(world) is None
     for operation, fault in ((Operation.DELETE, "lost"), (Operation.LIST, "errors"), (Operation.READ, "")):
-        assert world.cloud.fate(operation).fault == fault
+        assert world.cloud.outcome(operation).fault == fault
 
 
 def test_latency_is_drawn_from_its_span_and_an_operation_may_have_its_own() -> None:
     world = World()
     world.chaos(latency=[1, 3], create={"latency": 0.5})
-    drawn = [world.cloud.fate(Operation.LIST).delay for _ in range(50)]
+    drawn = [world.cloud.outcome(Operation.LIST).delay for _ in range(50)]
     assert len(set(drawn)) > 10
     assert all(1 <= delay <= 3 for delay in drawn)
-    assert world.cloud.fate(Operation.CREATE).delay == 0.5
-    assert 1 <= world.cloud.fate(Operation.READ).delay <= 3
+    assert world.cloud.outcome(Operation.CREATE).delay == 0.5
+    assert 1 <= world.cloud.outcome(Operation.READ).delay <= 3
 
 
 def test_a_hang_ends_by_itself_or_when_chaos_is_set_again() -> None:
@@ -217,7 +217,7 @@ def test_quota_and_stock_of_chaos_stand_above_those_of_the_options() -> None:
 def strikes(odds: object, times: int, *, seed: int = 0) -> list[bool]:
     world = World()
     world.chaos(create={"lost": odds}, seed=seed)
-    return [world.cloud.fate(Operation.CREATE).fault == "lost" for _ in range(times)]
+    return [world.cloud.outcome(Operation.CREATE).fault == "lost" for _ in range(times)]
 
 
 def test_counted_faults_strike_when_they_are_due_and_no_more() -> None:

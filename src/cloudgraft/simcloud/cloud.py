@@ -30,10 +30,10 @@ from cloudgraft.sdk.errors import (
     QuotaExceededError,
 )
 from cloudgraft.simcloud.chaos import Chaos, Span
-from cloudgraft.simcloud.fate import Dice, Fate, Operation, decide_fate
 from cloudgraft.simcloud.fields import number
 from cloudgraft.simcloud.ledger import Ledger
 from cloudgraft.simcloud.options import SimulatedOptions
+from cloudgraft.simcloud.outcomes import Dice, Operation, Outcome, draw_outcome
 from cloudgraft.simcloud.records import LedgerEntry, Order, Page, Record, SimMachine
 from cloudgraft.simcloud.shapes import Catalog, Offer
 
@@ -137,8 +137,8 @@ Work = Callable[[], object]
 class SimulatedCloud:
     """Machines that cost money by the hour, and a ledger of all of them. :class:`Chaos` configures the faults.
 
-    A call as a client sees it is three steps, so that each transport can wait in its own way: :meth:`fate`, waiting
-    for ``fate.delay`` and while :meth:`hangs_for` says so, and ``fate.fulfil`` of one of the methods.
+    A call as a client sees it is three steps, so that each transport can wait in its own way: :meth:`outcome`, waiting
+    for ``outcome.delay`` and while :meth:`hangs_for` says so, and ``outcome.carry_out`` of one of the methods.
     """
 
     def __init__(
@@ -237,11 +237,11 @@ class SimulatedCloud:
 
     # -- faults and delays ---------------------------------------------------------------------------------------------
 
-    def fate(self, operation: Operation) -> Fate:
+    def outcome(self, operation: Operation) -> Outcome:
         """The outcome of the next call of this kind. Counts the call."""
         with self._lock:
             self._calls[operation.value] += 1
-            return decide_fate(operation, self._chaos, self._dice)
+            return draw_outcome(operation, self._chaos, self._dice)
 
     def hangs_for(self) -> float:
         """Seconds for which no call is carried out: 0 for none, infinite until chaos is set again."""

@@ -13,10 +13,10 @@ from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, Precondit
 from cloudgraft.sdk.event_loop import BlockingPool
 from cloudgraft.simcloud import options as schema
 from cloudgraft.simcloud.cloud import SimulatedCloud
-from cloudgraft.simcloud.fate import CloudFailureError, Fate, LostAnswerError, Operation
 from cloudgraft.simcloud.http.json_forms import order_for
 from cloudgraft.simcloud.http.link import HttpLink
 from cloudgraft.simcloud.options import SimulatedOptions
+from cloudgraft.simcloud.outcomes import CloudFailureError, LostAnswerError, Operation, Outcome
 from cloudgraft.simcloud.records import Order, Page, read_all
 from cloudgraft.simcloud.shapes import Catalog
 
@@ -128,16 +128,16 @@ class InProcessLink:
         return Page(machines=machines, count=page.count, more=page.more, cursor=page.cursor)
 
     async def _perform(self, operation: Operation, work: Callable[[], T]) -> T:
-        fate = self._cloud.fate(operation)
-        fulfil = functools.partial(fate.fulfil, work, self._cloud.postpone)
+        outcome = self._cloud.outcome(operation)
+        carry_out = functools.partial(outcome.carry_out, work, self._cloud.postpone)
         try:
-            await self._wait(fate)
+            await self._wait(outcome)
         except (asyncio.CancelledError, LostAnswerError):
             if operation in _CHANGES:  # it was sent: a caller that gives up does not undo it
-                self._cloud.postpone(fulfil, fate.delay)
+                self._cloud.postpone(carry_out, outcome.delay)
             raise
         try:
-            return fulfil() if self._pool is None else await self._pool.run(fulfil)
+            return carry_out() if self._pool is None else await self._pool.run(carry_out)
         except LostAnswerError:
             if self._waits and self._cloud.chaos.lost_after:
                 await self._sleep(self._cloud.chaos.lost_after)
@@ -147,13 +147,13 @@ class InProcessLink:
                 raise
             raise UnavailableError(error.message) from error  # nothing can have been done
 
-    async def _wait(self, fate: Fate) -> None:
+    async def _wait(self, outcome: Outcome) -> None:
         if not self._waits:
             if self._cloud.hangs_for():
                 raise LostAnswerError("the simulated cloud does not answer; whether it was done is not known")
             return
-        if fate.delay:
-            await self._sleep(fate.delay)
+        if outcome.delay:
+            await self._sleep(outcome.delay)
         while left := self._cloud.hangs_for():
             await self._sleep(min(left, _LOOK))
 

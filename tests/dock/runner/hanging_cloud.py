@@ -7,9 +7,9 @@ from typing import Self
 from cloudgraft.sdk.driver import Idempotency
 from cloudgraft.simcloud.chaos import Chaos
 from cloudgraft.simcloud.cloud import SimulatedCloud
-from cloudgraft.simcloud.fate import Fate, Operation
 from cloudgraft.simcloud.http.server import HttpServer
 from cloudgraft.simcloud.options import SimulatedOptions
+from cloudgraft.simcloud.outcomes import Operation, Outcome
 
 
 class CountingCloud(SimulatedCloud):
@@ -17,10 +17,10 @@ class CountingCloud(SimulatedCloud):
 
     asked = 0
 
-    def fate(self, operation: Operation) -> Fate:
+    def outcome(self, operation: Operation) -> Outcome:
         if operation is Operation.CREATE:
             self.asked += 1
-        return super().fate(operation)
+        return super().outcome(operation)
 
 
 class HangingCloud:

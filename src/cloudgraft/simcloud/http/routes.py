@@ -31,9 +31,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.simcloud.chaos import Chaos
 from cloudgraft.simcloud.cloud import SimulatedCloud
-from cloudgraft.simcloud.fate import Operation
 from cloudgraft.simcloud.fields import shown
 from cloudgraft.simcloud.http import json_forms as forms
+from cloudgraft.simcloud.outcomes import Operation
 
 T = TypeVar("T")
 _LOOK = 0.02  # seconds between two checks whether the cloud still hangs
@@ -156,12 +156,12 @@ class Routes:
         return _ok({"prices": [forms.price_to_json(price) for price in prices]})
 
     def _perform(self, operation: Operation, work: Callable[[], T]) -> T:
-        fate = self._cloud.fate(operation)
-        if fate.delay:
-            time.sleep(fate.delay)
+        outcome = self._cloud.outcome(operation)
+        if outcome.delay:
+            time.sleep(outcome.delay)
         while left := self._cloud.hangs_for():
             time.sleep(min(left, _LOOK))
-        return fate.fulfil(work, self._cloud.postpone)
+        return outcome.carry_out(work, self._cloud.postpone)
 
     # -- for an operator -----------------------------------------------------------------------------------------------
 

@@ -15,9 +15,9 @@ from cloudgraft.net.http_threads import LimitedHandler, LimitedHttpServer
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, UnavailableError
 from cloudgraft.sdk.hosts import is_loopback_host
 from cloudgraft.simcloud.cloud import SimulatedCloud
-from cloudgraft.simcloud.fate import LostAnswerError
 from cloudgraft.simcloud.http.json_forms import CLIENT_HEADER
 from cloudgraft.simcloud.http.routes import MethodNotAllowedError, NoSuchPathError, Routes
+from cloudgraft.simcloud.outcomes import LostAnswerError
 
 log = logging.getLogger("cloudgraft.simcloud")
 

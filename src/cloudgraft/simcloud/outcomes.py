@@ -72,15 +72,15 @@ class CloudFailureError(DeadlineError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fate:
-    """The outcome of one call: first wait ``delay`` seconds, then :meth:`fulfil`."""
+class Outcome:
+    """The outcome of one call: first wait ``delay`` seconds, then :meth:`carry_out`."""
 
     fault: str = ""  # a field of Faults; empty for none
     delay: float = 0.0
     retry_after: float = 0.0
     late_by: float = 0.0
 
-    def fulfil(self, work: Callable[[], T], postpone: Callable[[Callable[[], object], float], None]) -> T:
+    def carry_out(self, work: Callable[[], T], postpone: Callable[[Callable[[], object], float], None]) -> T:
         """The result of the work, or the fault instead; ``postpone`` takes work for later."""
         match self.fault:
             case "rate_limits":
@@ -104,12 +104,12 @@ _NEVER_WRONG = frozenset({Operation.READ, Operation.MARK})
 _FAULTS = ("rate_limits", "unavailable", "errors", "errors_after", "dropped", "lost", "late")
 
 
-def decide_fate(operation: Operation, chaos: Chaos, dice: Dice) -> Fate:
+def draw_outcome(operation: Operation, chaos: Chaos, dice: Dice) -> Outcome:
     """Draws the outcome of the next call of this kind."""
     faults = Faults() if operation in _NEVER_WRONG else getattr(chaos, operation.value)
     latency = chaos.latency if faults.latency is None else faults.latency
     struck = (name for name in _FAULTS if dice.strikes(f"{operation.value}.{name}", getattr(faults, name)))
-    return Fate(
+    return Outcome(
         fault=next(struck, ""),
         delay=dice.seconds(latency),
         retry_after=chaos.retry_after,
