@@ -21,7 +21,7 @@ from cloudgraft.cli.main import VERBS, cloudgraft
 from cloudgraft.config import reference as config_reference
 from cloudgraft.discovery.api.app import discovery_app, discovery_gauges
 from cloudgraft.dock.hub.metrics import DockMetrics
-from cloudgraft.dock.protocol.codes_page import codes_page
+from cloudgraft.doctor.findings import findings_page
 from cloudgraft.drivers.http.openapi import description_json
 from cloudgraft.drivers.http.receiver import receiver_source
 from cloudgraft.engine.machines.states import BEGINNINGS, COUNTED, SHOWN, TRANSITIONS
@@ -36,6 +36,7 @@ from cloudgraft.store.records import State
 from cloudgraft.web.audit import AuditLog
 from cloudgraft.web.identity import Gatekeeper
 from scripts.clouds_page import clouds_page
+from scripts.codes_page import codes_page
 from scripts.contract_pages import conformance_page, contract_page, driver_contract_page
 from scripts.doctor_page import findings_page
 

@@ -17,10 +17,10 @@ from cloudgraft.dock.protocol.codes import (
     meaning_of,
     retry_after_of,
 )
-from cloudgraft.dock.protocol.codes_page import codes_page
 from cloudgraft.dock.protocol.messages import Verb
 from cloudgraft.sdk import errors
 from cloudgraft.sdk.errors import CloudgraftError, ErrorClass, Retry, StatusCode, error_table
+from scripts.codes_page import codes_page
 
 # What the engine does after a create: fails it at once (class 1 or 99), tries again, or has a list settle it first.
 FAILS, SOLD_OUT, AGAIN, SETTLE, GOOD = "fails", "sold out", "again", "settle", "good"
