@@ -12,24 +12,24 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import functools
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from cloudgraft.client.cloud_config import CloudConfig
 from cloudgraft.client.cloud_provider import CloudProvider, PricingModel, ResourceLimiter
-from cloudgraft.client.gpu import GpuConfig
 from cloudgraft.client.node_group import NodeGroup
 from cloudgraft.sdk.errors import DeadlineError, PreconditionError
-from cloudgraft.sdk.quantity import Quantity
-from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeRef, NodeTemplate, Pod, Taint
+from cloudgraft.sdk.types import NodeRef
 
 # -- Event loop in a thread --------------------------------------------------------------------------------------------
 
 
+_P = ParamSpec("_P")
+_S = TypeVar("_S")
 _T = TypeVar("_T")
 
 
@@ -94,106 +94,91 @@ class LoopThread:
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
 
 
+# -- Blocking twins of the client's classes ----------------------------------------------------------------------------
+
+
+class _Twin(Protocol[_S]):
+    """A blocking twin: the object it wraps, and the thread that runs its calls."""
+
+    _inner: _S
+    _thread: LoopThread
+
+
+def _blocking(
+    method: Callable[Concatenate[_S, _P], Coroutine[Any, Any, _T]],
+) -> Callable[Concatenate[_Twin[_S], _P], _T]:
+    """The blocking form of a method of the async twin, with its parameters and its documentation."""
+
+    @functools.wraps(method)
+    def call(self: _Twin[_S], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return self._thread.run(method(self._inner, *args, **kwargs))
+
+    return call
+
+
 class SyncNodeGroup:
-    """A blocking :class:`~cloudgraft.client.node_group.NodeGroup`."""
+    """A blocking :class:`~cloudgraft.client.cloud_provider.NodeGroup`."""
 
     def __init__(self, thread: LoopThread, group: NodeGroup) -> None:
-        self._run = thread.run
-        self._group = group
+        self._thread = thread
+        self._inner = group
 
     def __repr__(self) -> str:
         """The group's id and limits."""
-        return f"Sync{self._group!r}"
+        return f"Sync{self._inner!r}"
 
     @property
     def id(self) -> str:
         """See NodeGroup."""
-        return self._group.id
+        return self._inner.id
 
     @property
     def min_size(self) -> int:
         """See NodeGroup."""
-        return self._group.min_size
+        return self._inner.min_size
 
     @property
     def max_size(self) -> int:
         """See NodeGroup."""
-        return self._group.max_size
+        return self._inner.max_size
 
     @property
     def debug(self) -> str:
         """See NodeGroup."""
-        return self._group.debug
+        return self._inner.debug
 
     @property
     def exist(self) -> bool:
         """See NodeGroup."""
-        return self._group.exist
+        return self._inner.exist
 
     @property
     def autoprovisioned(self) -> bool:
         """See NodeGroup."""
-        return self._group.autoprovisioned
+        return self._inner.autoprovisioned
 
-    def target_size(self) -> int:
-        """See NodeGroup."""
-        return self._run(self._group.target_size())
-
-    def increase_size(self, delta: int) -> None:
-        """See NodeGroup."""
-        self._run(self._group.increase_size(delta))
-
-    def atomic_increase_size(self, delta: int) -> None:
-        """See NodeGroup."""
-        self._run(self._group.atomic_increase_size(delta))
-
-    def delete_nodes(self, nodes: Sequence[NodeRef]) -> None:
-        """See NodeGroup."""
-        self._run(self._group.delete_nodes(nodes))
-
-    def force_delete_nodes(self, nodes: Sequence[NodeRef]) -> None:
-        """See NodeGroup."""
-        self._run(self._group.force_delete_nodes(nodes))
-
-    def decrease_target_size(self, delta: int) -> None:
-        """See NodeGroup."""
-        self._run(self._group.decrease_target_size(delta))
-
-    def nodes(self) -> list[Instance]:
-        """See NodeGroup."""
-        return self._run(self._group.nodes())
-
-    def template_node_info(self) -> NodeTemplate | None:
-        """See NodeGroup."""
-        return self._run(self._group.template_node_info())
-
-    def create(self) -> NoReturn:
-        """See NodeGroup."""
-        self._run(self._group.create())
-
-    def delete(self) -> None:
-        """See NodeGroup."""
-        self._run(self._group.delete())
-
-    def get_options(self, defaults: AutoscalingOptions) -> AutoscalingOptions | None:
-        """See NodeGroup."""
-        return self._run(self._group.get_options(defaults))
+    target_size = _blocking(NodeGroup.target_size)
+    increase_size = _blocking(NodeGroup.increase_size)
+    atomic_increase_size = _blocking(NodeGroup.atomic_increase_size)
+    delete_nodes = _blocking(NodeGroup.delete_nodes)
+    force_delete_nodes = _blocking(NodeGroup.force_delete_nodes)
+    decrease_target_size = _blocking(NodeGroup.decrease_target_size)
+    nodes = _blocking(NodeGroup.nodes)
+    template_node_info = _blocking(NodeGroup.template_node_info)
+    create = _blocking(NodeGroup.create)
+    delete = _blocking(NodeGroup.delete)
+    get_options = _blocking(NodeGroup.get_options)
 
 
 class SyncPricingModel:
     """A blocking :class:`~cloudgraft.client.cloud_provider.PricingModel`."""
 
     def __init__(self, thread: LoopThread, model: PricingModel) -> None:
-        self._run = thread.run
-        self._model = model
+        self._thread = thread
+        self._inner = model
 
-    def node_price(self, node: NodeRef, start: datetime, end: datetime) -> float:
-        """See PricingModel."""
-        return self._run(self._model.node_price(node, start, end))
-
-    def pod_price(self, pod: Pod, start: datetime, end: datetime) -> float:
-        """See PricingModel."""
-        return self._run(self._model.pod_price(pod, start, end))
+    node_price = _blocking(PricingModel.node_price)
+    pod_price = _blocking(PricingModel.pod_price)
 
 
 class SyncCloudProvider:
@@ -201,9 +186,8 @@ class SyncCloudProvider:
 
     def __init__(self, make: Callable[[], CloudProvider]) -> None:
         """Calls ``make`` for the provider to wrap, and closes it with this one."""
-        self._provider = make()  # first: when it raises, no thread is left behind
+        self._inner = make()  # first: when it raises, no thread is left behind
         self._thread = LoopThread("cloudgraft-client")
-        self._run = self._thread.run
 
     @classmethod
     def connect(
@@ -215,76 +199,37 @@ class SyncCloudProvider:
     @property
     def name(self) -> str:
         """See CloudProvider."""
-        return self._provider.name
+        return self._inner.name
 
     def node_groups(self) -> list[SyncNodeGroup]:
         """See CloudProvider."""
-        return [SyncNodeGroup(self._thread, group) for group in self._run(self._provider.node_groups())]
+        return [SyncNodeGroup(self._thread, group) for group in self._thread.run(self._inner.node_groups())]
 
     def node_group_for_node(self, node: NodeRef) -> SyncNodeGroup | None:
         """See CloudProvider."""
-        group = self._run(self._provider.node_group_for_node(node))
+        group = self._thread.run(self._inner.node_group_for_node(node))
         return None if group is None else SyncNodeGroup(self._thread, group)
-
-    def has_instance(self, node: NodeRef) -> bool:
-        """See CloudProvider."""
-        return self._run(self._provider.has_instance(node))
 
     def pricing(self) -> SyncPricingModel:
         """See CloudProvider."""
-        return SyncPricingModel(self._thread, self._provider.pricing())
-
-    def get_available_machine_types(self) -> list[str]:
-        """See CloudProvider."""
-        return self._run(self._provider.get_available_machine_types())
-
-    def new_node_group(
-        self,
-        machine_type: str,
-        *,
-        labels: Mapping[str, str] | None = None,
-        system_labels: Mapping[str, str] | None = None,
-        taints: Sequence[Taint] = (),
-        extra_resources: Mapping[str, Quantity] | None = None,
-    ) -> NoReturn:
-        """See CloudProvider."""
-        self._run(
-            self._provider.new_node_group(
-                machine_type,
-                labels=labels,
-                system_labels=system_labels,
-                taints=taints,
-                extra_resources=extra_resources,
-            )
-        )
+        return SyncPricingModel(self._thread, self._inner.pricing())
 
     def get_resource_limiter(self) -> ResourceLimiter:
         """See CloudProvider."""
-        return self._provider.get_resource_limiter()
+        return self._inner.get_resource_limiter()
 
-    def gpu_label(self) -> str:
-        """See CloudProvider."""
-        return self._run(self._provider.gpu_label())
-
-    def get_available_gpu_types(self) -> frozenset[str] | None:
-        """See CloudProvider."""
-        return self._run(self._provider.get_available_gpu_types())
-
-    def get_node_gpu_config(self, node: NodeRef | NodeTemplate) -> GpuConfig | None:
-        """See CloudProvider."""
-        return self._run(self._provider.get_node_gpu_config(node))
-
-    def cleanup(self) -> None:
-        """See CloudProvider."""
-        self._run(self._provider.cleanup())
-
-    def refresh(self) -> None:
-        """See CloudProvider."""
-        self._run(self._provider.refresh())
+    has_instance = _blocking(CloudProvider.has_instance)
+    get_available_machine_types = _blocking(CloudProvider.get_available_machine_types)
+    new_node_group = _blocking(CloudProvider.new_node_group)
+    gpu_label = _blocking(CloudProvider.gpu_label)
+    get_available_gpu_types = _blocking(CloudProvider.get_available_gpu_types)
+    get_node_gpu_config = _blocking(CloudProvider.get_node_gpu_config)
+    cleanup = _blocking(CloudProvider.cleanup)
+    refresh = _blocking(CloudProvider.refresh)
 
     def close(self) -> None:
         """Closes the connection and ends the thread; calls of other threads end with an error. Idempotent."""
-        self._thread.close(self._provider.close)
+        self._thread.close(self._inner.close)
 
     def __enter__(self) -> Self:
         """The provider itself."""
