@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgraft.client.address import Address, split_host_port
+from cloudgraft.client.cloud_config import Address, split_host_port
 from cloudgraft.sdk.errors import InvalidArgumentError
 
 

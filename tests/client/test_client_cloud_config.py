@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgraft.client.address import Address
-from cloudgraft.client.cloud_config import CloudConfig
+from cloudgraft.client.cloud_config import Address, CloudConfig
 from cloudgraft.sdk.errors import InvalidArgumentError
 
 _MTLS = "address: host:8086\nkey: k\ncert: c\ncacert: ca\n"

@@ -21,8 +21,7 @@ import pytest
 from click.testing import CliRunner
 
 from cloudgraft.cli.status import command
-from cloudgraft.client.address import Address
-from cloudgraft.client.cloud_config import CloudConfig
+from cloudgraft.client.cloud_config import Address, CloudConfig
 from cloudgraft.client.connection import Connection
 from cloudgraft.client.remote import RemoteProvider
 from cloudgraft.engine.engine import Engine

@@ -19,8 +19,7 @@ from google.protobuf.message import Message
 
 from cloudgraft.cli.call_requests import CATALOGUE, build_request, find_rpc
 from cloudgraft.cli.views.call import clean, notes, print_table, to_json, to_people
-from cloudgraft.client.address import Address
-from cloudgraft.client.cloud_config import CloudConfig
+from cloudgraft.client.cloud_config import Address, CloudConfig
 from cloudgraft.client.connection import Connection
 from cloudgraft.client.errors import status_of
 from cloudgraft.sdk.duration import parse_duration

@@ -6,13 +6,10 @@
 - :class:`Connection` makes single calls, message by message.
 """
 
-from cloudgraft.client.address import Address
-from cloudgraft.client.cloud_config import CloudConfig
-from cloudgraft.client.cloud_provider import CloudProvider, PricingModel, ResourceLimiter
+from cloudgraft.client.cloud_config import Address, CloudConfig
+from cloudgraft.client.cloud_provider import CloudProvider, GpuConfig, NodeGroup, PricingModel, ResourceLimiter
 from cloudgraft.client.connection import Connection
 from cloudgraft.client.errors import NotImplementedByProtocolError, error_from_rpc
-from cloudgraft.client.gpu import GpuConfig
-from cloudgraft.client.node_group import NodeGroup
 from cloudgraft.client.remote import RemoteProvider
 from cloudgraft.client.sync import SyncCloudProvider, SyncNodeGroup, SyncPricingModel
 

@@ -20,8 +20,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from cloudgraft.client.cloud_config import CloudConfig
-from cloudgraft.client.cloud_provider import CloudProvider, PricingModel, ResourceLimiter
-from cloudgraft.client.node_group import NodeGroup
+from cloudgraft.client.cloud_provider import CloudProvider, NodeGroup, PricingModel, ResourceLimiter
 from cloudgraft.sdk.errors import DeadlineError, PreconditionError
 from cloudgraft.sdk.types import NodeRef
 

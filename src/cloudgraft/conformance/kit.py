@@ -29,8 +29,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic.alias_generators import to_camel
 
-from cloudgraft.client.address import Address
-from cloudgraft.client.cloud_config import CloudConfig
+from cloudgraft.client.cloud_config import Address, CloudConfig
 from cloudgraft.conformance.check import Need
 from cloudgraft.sdk.duration import parse_duration
 from cloudgraft.sdk.errors import InvalidArgumentError

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from cloudgraft._version import __version__
-from cloudgraft.client.address import Address
-from cloudgraft.client.cloud_config import CloudConfig
+from cloudgraft.client.cloud_config import Address, CloudConfig
 from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.sdk.errors import InvalidArgumentError
 
