@@ -17,7 +17,8 @@ import pytest
 from cloudgraft.conformance.driver import DriverSettings, Trouble, judge_driver
 from cloudgraft.conformance.report import Report, Status
 from cloudgraft.plugins.host.process import PluginSpec
-from cloudgraft.plugins.host.remote_driver import PluginLink, RemoteDriver
+from cloudgraft.plugins.host.remote_driver import RemoteDriver
+from cloudgraft.plugins.host.supervisor import Supervisor
 from cloudgraft.sdk.driver import Driver, Idempotency
 from cloudgraft.simcloud.driver import SimulatedDriver
 from cloudgraft.simcloud.options import SimulatedOptions
@@ -133,8 +134,8 @@ PLUGIN = "from cloudgraft.plugin import serve; from cloudgraft.simcloud.driver i
 async def test_a_driver_in_a_process_of_its_own_also_when_it_is_killed(tmp_path: Path) -> None:
     async def crash(driver: Driver) -> None:
         assert isinstance(driver, RemoteDriver)
-        assert isinstance(driver.link, PluginLink)
-        pid = driver.link.supervisor.status.pid
+        assert isinstance(driver.link, Supervisor)
+        pid = driver.link.status.pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
 

@@ -19,8 +19,8 @@ import pytest
 
 from cloudgraft.client import Address, CloudConfig
 from cloudgraft.plugins.author import DriverServer, DriverService
-from cloudgraft.plugins.host.remote_driver import DriverLink, PluginLink, RemoteDriver, ServerLink
-from cloudgraft.plugins.host.supervisor import PluginState
+from cloudgraft.plugins.host.remote_driver import RemoteDriver, ServerLink
+from cloudgraft.plugins.host.supervisor import PluginState, Supervisor
 from cloudgraft.plugins.throwaway_tls import KeyPair, make_key_pair
 from cloudgraft.sdk import (
     AlreadyExistsError,
@@ -133,8 +133,8 @@ async def test_a_driver_that_is_killed_is_back_and_describes_itself_again(tmp_pa
     await driver.start()
     try:
         await driver.create(SPEC)
-        assert isinstance(driver.link, PluginLink)
-        supervisor = driver.link.supervisor
+        supervisor = driver.link
+        assert isinstance(supervisor, Supervisor)
         assert supervisor.status.pid is not None
         os.kill(supervisor.status.pid, signal.SIGKILL)
         await asyncio.wait_for(
@@ -239,7 +239,7 @@ async def test_a_create_whose_connection_breaks_has_an_unknown_outcome() -> None
     listing = asyncio.create_task(remote.list())
     await driver.entered.wait()
     stopping = asyncio.create_task(server.stop(0))
-    with pytest.raises(DeadlineError, match="whether Create was carried out is not known"):
+    with pytest.raises(DeadlineError, match="whether m-1 was created is not known"):
         await create
     with pytest.raises(CloudgraftError):
         await listing
@@ -312,7 +312,7 @@ async def test_before_it_has_described_itself_nothing_counts_as_gone(caplog: pyt
 # -- drivers in other languages, with bugs -----------------------------------------------------------------------------
 
 
-class Answers(DriverLink):
+class Answers:
     """A foreign driver that answers with these messages."""
 
     def __init__(self, answers: dict[str, list[bytes]]) -> None:
@@ -322,7 +322,7 @@ class Answers(DriverLink):
         self._server = grpc.aio.server(options=OWN_PORT)
         self._channel: grpc.aio.Channel | None = None
 
-    async def open(self) -> None:
+    async def start(self) -> None:
         def handler(rpc: str) -> grpc.RpcMethodHandler[bytes, bytes]:
             async def answer(_request: bytes, _context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
                 answers = self._answers[rpc]
@@ -340,7 +340,7 @@ class Answers(DriverLink):
         assert self._channel is not None
         return self._channel
 
-    async def close(self) -> None:
+    async def stop(self) -> None:
         await self.channel().close()
         await self._server.stop(None)
 
@@ -387,7 +387,7 @@ async def test_another_machine_than_the_one_asked_for_is_refused_and_a_name_left
 
 async def test_bytes_that_make_no_sense_are_refused() -> None:
     async with foreign(List=[b"\xff\xff\xff"]) as remote:
-        with pytest.raises(InternalError, match="answered List with bytes that make no sense"):
+        with pytest.raises(InternalError, match="answered List with undecodable bytes"):
             await remote.list()
 
 
@@ -474,7 +474,7 @@ async def test_only_the_right_client_reaches_a_driver(tmp_path: Path, client: st
             cert, key = write(tmp_path, "another", make_key_pair())
             config = CloudConfig(address=right.address, cert=str(cert), key=str(key), cacert=right.cacert)
         remote = RemoteDriver(ServerLink(config))
-        await remote.link.open()
+        await remote.link.start()
         with pytest.raises(CloudgraftError):
             await remote.list()
         await remote.close()

@@ -15,8 +15,8 @@ import grpc.aio
 
 from cloudgraft.admin.sockets import check_path, grpc_address
 from cloudgraft.admin.wire import LONGEST_ANSWER, LONGEST_REQUEST, decode, path_of
+from cloudgraft.client.channel import channel_credentials
 from cloudgraft.client.cloud_config import Address, CloudConfig
-from cloudgraft.client.connection import channel_credentials
 from cloudgraft.client.errors import ERROR_KEY, error_from_rpc
 from cloudgraft.sdk.errors import (
     CloudgraftError,

@@ -33,10 +33,10 @@ class RemoteProvider(Provider):
         """Takes ownership of the connection: :meth:`close` closes it."""
         self.connection = connection
 
-    @classmethod
-    def connect(cls, config: CloudConfig) -> RemoteProvider:
+    @staticmethod
+    def connect(config: CloudConfig) -> RemoteProvider:
         """A provider for the server of that config; the first call dials."""
-        return cls(Connection(config))
+        return RemoteProvider(Connection(config))
 
     async def node_groups(self) -> Sequence[NodeGroup]:
         """NodeGroups."""

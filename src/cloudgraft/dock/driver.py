@@ -14,8 +14,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
+from cloudgraft.client import Address, CloudConfig
 from cloudgraft.dock.protocol.messages import Key
-from cloudgraft.dock.remote_slot import Destination, RemoteSlot
+from cloudgraft.dock.remote_slot import RemoteSlot
 from cloudgraft.dock.slot import Calls, Classes, DriverSlot, HubSlot
 from cloudgraft.sdk.driver import (
     Driver,
@@ -99,16 +100,15 @@ class DockOptions:
         """The key that the driver registers under."""
         return Key(kind=self.kind, api_version=self.api_version)
 
-    @property
-    def destination(self) -> Destination:
-        """The address of a remote dock, and the credentials for it. Only with an address."""
-        return Destination(
-            address=self.address,
-            cert_file=self.cert_file,
-            key_file=self.key_file,
-            ca_file=self.ca_file,
+    def remote(self) -> CloudConfig:
+        """The address of a remote dock, and the certificates for it. Only with an address."""
+        return CloudConfig(
+            address=Address.parse(self.address),
+            cert=str(self.cert_file or ""),
+            key=str(self.key_file or ""),
+            cacert=str(self.ca_file or ""),
+            tls=self.ca_file is not None,
             server_name=self.server_name,
-            token_file=self.token_file,
         )
 
     def traits(self) -> DriverTraits:
@@ -139,7 +139,7 @@ class DockDriver(Driver):
         self._is_known = False
         self._slot: DriverSlot | None = None
         if options.address:
-            self._slot = RemoteSlot(options.key, options.machine_class, options.destination)
+            self._slot = RemoteSlot(options.key, options.machine_class, options.remote(), options.token_file)
         elif hub is not None:
             self._slot = HubSlot(hub, classes, options.key, options.machine_class)
 
@@ -149,9 +149,7 @@ class DockDriver(Driver):
         return self._options.key
 
     async def start(self) -> None:
-        """Opens the slot. If the driver is away now, its traits are read before each call."""
-        if self._slot is not None:
-            await self._slot.open()
+        """Reads the traits. If the driver is away now, they are read before each call."""
         try:
             await self._ready()
         except (UnavailableError, DeadlineError) as error:

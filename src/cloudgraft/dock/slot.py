@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final, Protocol, TypeVar, cast
 
+from cloudgraft.client.driver_calls import created
 from cloudgraft.dock.protocol.messages import Answer, ClassRef, DriverInfo, Key, MachineClass, Operation, Verb
 from cloudgraft.engine.groups.templates import ARCH, REGION, ZONE
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Shape
@@ -136,9 +136,6 @@ class DriverSlot(ABC):
     async def prices(self, within: timedelta) -> Sequence[Price]:
         """As :meth:`cloudgraft.sdk.Driver.prices`."""
 
-    async def open(self) -> None:
-        """Called once before the first call."""
-
     async def close(self) -> None:
         """Called once after the last call."""
 
@@ -171,9 +168,7 @@ class HubSlot(DriverSlot):
         answer = await self._call(Verb.CREATE, within, spec=spec)
         if not isinstance(answer, Machine) or not answer.machine_id:
             raise InternalError(f"{self.name} says that it made {spec.name!r}, and not what; a list will tell")
-        if answer.name not in ("", spec.name):
-            raise InternalError(f"{self.name} was asked for {spec.name!r} and answered with {answer.name!r}")
-        return replace(answer, name=spec.name)
+        return created(self.name, spec, answer)
 
     async def delete(self, machine: Machine, within: timedelta) -> None:
         """Deletes the machine; the response carries nothing."""

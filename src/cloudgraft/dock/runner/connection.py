@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
-from cloudgraft.client.connection import channel_credentials
+from cloudgraft.client.channel import channel_credentials, open_channel
 from cloudgraft.client.errors import error_from_rpc
 from cloudgraft.dock.runner.options import RunnerOptions, Speech
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError, PreconditionError
@@ -79,25 +79,17 @@ class Dialled:
 
 def dial(options: RunnerOptions) -> Dialled:
     """Opens a channel for one connection. Reads the files now, so that rotated ones are used from the next one on."""
-    config = options.config()
     channel_options: list[tuple[str, int | str]] = [
         ("grpc.enable_retries", 0),
         ("grpc.service_config_disable_resolution", 1),
-        # Otherwise channels share failures and gRPC's own backoff, on top of ours.
-        ("grpc.use_local_subchannel_pool", 1),
         ("grpc.max_receive_message_length", LARGEST_MESSAGE),
         ("grpc.max_send_message_length", LARGEST_MESSAGE),
     ]
     if options.settings.speech is not Speech.V1:
         channel_options += _pings(options.settings.keepalive)
-    if config.address.is_loopback:
-        channel_options.append(("grpc.enable_http_proxy", 0))
-    credentials = channel_credentials(config)
-    token = _token(options)
-    if credentials is None:
-        return Dialled(grpc.aio.insecure_channel(config.address.target, options=channel_options), token)
-    channel_options.append(("grpc.ssl_target_name_override", config.server_name or config.address.host))
-    return Dialled(grpc.aio.secure_channel(config.address.target, credentials, options=channel_options), token)
+    config = options.config()
+    credentials, token = channel_credentials(config), _token(options)
+    return Dialled(open_channel(config, credentials, channel_options), token)
 
 
 def _pings(every: float) -> Sequence[tuple[str, int]]:

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import ssl
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +17,6 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from cloudgraft.plugins.handshake import Handshake
 from cloudgraft.plugins.throwaway_tls import HOSTNAME, HostTls, KeyPair
-from cloudgraft.sdk.errors import DeadlineError
 
 # -- TLS relay ---------------------------------------------------------------------------------------------------------
 # go-plugin makes its certificates on the curve P-521, which BoringSSL, and so grpcio, refuses to verify. For such a
@@ -184,18 +182,3 @@ async def connect(handshake: Handshake, tls: HostTls, directory: Path) -> Connec
     await relay.start()
     local = grpc.local_channel_credentials(grpc.LocalConnectionType.UDS)
     return Connection(grpc.aio.secure_channel(relay.target, local, options=_OPTIONS[1:]), relay)
-
-
-@contextlib.contextmanager
-def cut_calls_are_errors() -> Iterator[None]:
-    """Wraps a call: turns what gRPC raises in the caller when the channel is closed into an error.
-
-    gRPC raises CancelledError, which would end the caller's task as if it had been cancelled.
-    """
-    try:
-        yield
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        raise DeadlineError("the connection was closed during the call; whether it was done is not known") from error

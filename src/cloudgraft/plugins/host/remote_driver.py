@@ -4,74 +4,52 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
-import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
-from cloudgraft.client import CloudConfig, error_from_rpc
-from cloudgraft.client.connection import channel_credentials, credentials_stamp
-from cloudgraft.client.errors import ERROR_KEY
-from cloudgraft.plugins.host.connection import LARGEST_MESSAGE, cut_calls_are_errors
+from cloudgraft.client import CloudConfig
+from cloudgraft.client.channel import ReloadingChannel
+from cloudgraft.client.driver_calls import call_driver, created, decoding, unknown_if_cut
+from cloudgraft.plugins.host.connection import LARGEST_MESSAGE
 from cloudgraft.plugins.host.process import PluginSpec, Timing
 from cloudgraft.plugins.host.supervisor import Supervisor
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Price, Shape
-from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError, InvalidArgumentError, UnavailableError
+from cloudgraft.sdk.errors import DeadlineError, InternalError, InvalidArgumentError, UnavailableError
 from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.sdk.list_budget import current_budget
 from cloudgraft.wire import driver as wire
 from cloudgraft.wire.pb import driver_pb2 as pb
 
+log = logging.getLogger("cloudgraft.plugins")
+
 # -- Links to a driver -------------------------------------------------------------------------------------------------
 
 
-log = logging.getLogger("cloudgraft.plugins")
+class DriverLink(Protocol):
+    """A connection to a driver: started once, then asked for a channel for each call.
 
+    A driver that cloudgraft starts as a child process has its :class:`Supervisor`.
+    """
 
-class DriverLink(ABC):
-    """A connection to a driver: opened once, then asked for a channel for each call."""
+    @property
+    def name(self) -> str:
+        """The driver's name in messages."""
 
-    name: str
-
-    @abstractmethod
-    async def open(self) -> None:
+    async def start(self) -> None:
         """Starts the process or prepares the connection."""
 
-    @abstractmethod
     def channel(self) -> grpc.aio.Channel:
         """Returns the channel to use now; raises UnavailableError at once when there is none."""
 
-    @abstractmethod
-    async def close(self) -> None:
+    async def stop(self) -> None:
         """Closes the link."""
 
 
-class PluginLink(DriverLink):
-    """A link to a driver that cloudgraft starts as a child process and restarts."""
-
-    def __init__(self, spec: PluginSpec, *, timing: Timing | None = None) -> None:
-        self.name = f"the plugin {spec.name!r}"
-        self.supervisor = Supervisor(spec, timing=timing)
-
-    async def open(self) -> None:
-        """Starts the plugin. Only a command that cannot be executed is an error; other failures are retried."""
-        await self.supervisor.start()
-
-    def channel(self) -> grpc.aio.Channel:
-        """Returns the channel to the plugin's current run."""
-        return self.supervisor.connection().channel
-
-    async def close(self) -> None:
-        """Stops the plugin and all its descendants."""
-        await self.supervisor.stop()
-
-
-class ServerLink(DriverLink):
+class ServerLink:
     """A link to a driver that runs as a separate server. The first call connects.
 
     Certificates that are replaced on disk are used from the next call on; calls in flight end on the old connection.
@@ -85,56 +63,20 @@ class ServerLink(DriverLink):
                 "secrets. Set cert, key and cacert"
             )
         self.name = f"the driver at {config.address}"
-        self._config = config
-        self._stamp = credentials_stamp(config)
-        self._credentials = channel_credentials(config)
-        self._channel: grpc.aio.Channel | None = None
-        self._retired: set[asyncio.Task[None]] = set()
+        options = (("grpc.max_receive_message_length", LARGEST_MESSAGE), ("grpc.max_reconnect_backoff_ms", 10_000))
+        self._channel = ReloadingChannel(config, options, retire=config.grpc_timeout.total_seconds())
 
-    async def open(self) -> None:
-        """Prepares the channel."""
-        self._channel = self._dial()
+    async def start(self) -> None:
+        """Does nothing: the first call connects."""
 
     def channel(self) -> grpc.aio.Channel:
         """Returns the channel with the current certificates; gRPC reconnects by itself."""
-        if self._channel is None:
-            raise UnavailableError(f"{self.name} is closed")
-        now = credentials_stamp(self._config)
-        if now != self._stamp:
-            self._stamp = now
-            self._renew(self._channel)
-        return self._channel
+        self._channel.reload()
+        return self._channel.get()
 
-    async def close(self) -> None:
+    async def stop(self) -> None:
         """Closes the channel."""
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            await channel.close()
-        await asyncio.gather(*self._retired)
-
-    def _renew(self, old: grpc.aio.Channel) -> None:
-        try:
-            self._credentials = channel_credentials(self._config)
-        except CloudgraftError as error:  # half a rotation: the other half changes the stamp again
-            log.warning("new certificates cannot be used, the old ones stay: %s", error.message)
-            return
-        self._channel = self._dial()
-        task = asyncio.create_task(old.close(self._config.grpc_timeout.total_seconds()))
-        self._retired.add(task)
-        task.add_done_callback(self._retired.discard)
-
-    def _dial(self) -> grpc.aio.Channel:
-        options: list[tuple[str, int | str]] = [
-            ("grpc.max_receive_message_length", LARGEST_MESSAGE),
-            ("grpc.use_local_subchannel_pool", 1),
-            ("grpc.max_reconnect_backoff_ms", 10_000),
-            ("grpc.enable_http_proxy", int(not self._config.address.is_loopback)),
-        ]
-        target = self._config.address.target
-        if self._credentials is None:
-            return grpc.aio.insecure_channel(target, options=options)
-        options.append(("grpc.ssl_target_name_override", self._config.server_name or self._config.address.host))
-        return grpc.aio.secure_channel(target, self._credentials, options=options)
+        await self._channel.close()
 
 
 # -- The driver --------------------------------------------------------------------------------------------------------
@@ -165,7 +107,7 @@ class RemoteDriver(Driver):
     @classmethod
     def plugin(cls, spec: PluginSpec, *, timing: Timing | None = None) -> RemoteDriver:
         """Creates a driver that runs as our child process."""
-        return cls(PluginLink(spec, timing=timing))
+        return cls(Supervisor(spec, timing=timing))
 
     @classmethod
     def connect(cls, config: CloudConfig) -> RemoteDriver:
@@ -174,27 +116,26 @@ class RemoteDriver(Driver):
 
     async def start(self) -> None:
         """Opens the link and asks for the traits. A driver that is unavailable now is asked before the first call."""
-        await self.link.open()
+        await self.link.start()
         try:
             await self._describe()
         except (UnavailableError, DeadlineError) as error:
             log.warning("a driver is not available yet: %s", error.message, extra={"driver": self.link.name})
         except BaseException:
-            await self.link.close()
+            await self.link.stop()
             raise
 
     async def close(self) -> None:
         """Stops the plugin, or closes the connection."""
-        await self.link.close()
+        await self.link.stop()
 
     async def create(self, spec: MachineSpec) -> Machine:
         """Create. A connection that breaks is a DeadlineError: the machine may have been created."""
-        answer = await self._ask("Create", wire.spec_to_pb(spec), pb.CreateResponse, makes=True)
-        machine = wire.machine_from_pb(answer.machine)
-        # An empty name was merely not repeated by the author; a different name means a different machine.
-        if machine.name not in ("", spec.name):
-            raise InternalError(f"{self.link.name} was asked for {spec.name!r} and answered with {machine.name!r}")
-        return replace(machine, name=spec.name)
+        request = wire.spec_to_pb(spec)
+        await self._describe()
+        with unknown_if_cut(spec):
+            answer = await self._call(self.link.channel(), "Create", request, pb.CreateResponse)
+        return created(self.link.name, spec, wire.machine_from_pb(answer.machine))
 
     async def delete(self, machine: Machine) -> None:
         """Delete."""
@@ -240,41 +181,17 @@ class RemoteDriver(Driver):
         self.traits = traits
         self._described = channel
 
-    async def _ask(self, rpc: str, request: Message, answer: type[Answer], *, makes: bool = False) -> Answer:
+    async def _ask(self, rpc: str, request: Message, answer: type[Answer]) -> Answer:
         await self._describe()
-        try:
-            return await self._call(self.link.channel(), rpc, request, answer)
-        except UnavailableError as error:
-            cause = error.__cause__
-            if makes and isinstance(cause, grpc.aio.AioRpcError) and not _says_by_itself(cause):
-                # gRPC uses this code for a connection that broke before the request was sent, and after.
-                message = f"{error.message}; whether {rpc} was carried out is not known"
-                raise DeadlineError(message) from cause
-            raise
+        return await self._call(self.link.channel(), rpc, request, answer)
+
+    async def _call(self, channel: grpc.aio.Channel, rpc: str, request: Message, answer: type[Answer]) -> Answer:
+        log.debug("driver call", extra={"driver": self.link.name, "rpc": rpc})
+        data = await call_driver(self.link.name, channel, rpc, request, seconds=self._seconds(rpc))
+        with decoding(self.link.name, rpc):
+            return answer.FromString(data)
 
     def _seconds(self, rpc: str) -> float:
         """Returns the timeout of a call. For a create the driver declares its own."""
         own = self.traits.create_timeout if rpc == "Create" else None
         return self._timeout if own is None else max(self._timeout, own.total_seconds())
-
-    async def _call(self, channel: grpc.aio.Channel, rpc: str, request: Message, answer: type[Answer]) -> Answer:
-        method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(wire.RPCS[rpc].path)
-        log.debug("driver call", extra={"driver": self.link.name, "rpc": rpc})
-        try:
-            with cut_calls_are_errors():
-                data = await method(request.SerializeToString(), timeout=self._seconds(rpc))
-        except grpc.aio.AioRpcError as error:
-            raise _with_name(self.link.name, error_from_rpc(error)) from error
-        try:
-            return answer.FromString(data)
-        except DecodeError as error:
-            raise InternalError(f"{self.link.name} answered {rpc} with bytes that make no sense") from error
-
-
-def _with_name(name: str, error: CloudgraftError) -> CloudgraftError:
-    return type(error)(f"{name}: {error.message}", retry_after=error.retry_after)
-
-
-def _says_by_itself(error: grpc.aio.AioRpcError) -> bool:
-    """Returns True when the driver itself reports that it or its cloud is unavailable. Then nothing was done."""
-    return any(key == ERROR_KEY for key, _ in error.trailing_metadata() or ())

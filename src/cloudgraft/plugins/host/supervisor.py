@@ -112,6 +112,7 @@ class Supervisor:
     ) -> None:
         """Starts nothing yet. ``jitter`` returns numbers from 0 to 1."""
         self.spec = spec
+        self.name = f"the plugin {spec.name!r}"
         self._timing = timing or Timing()
         self._backoff = Backoff(
             first=self._timing.backoff_first,
@@ -136,8 +137,12 @@ class Supervisor:
         """Returns the connection to the current run; raises :class:`PluginError` at once while there is none."""
         if self._connection is None:
             why = f": {self._status.last_error}" if self._status.last_error else ""
-            raise PluginError(f"the plugin {self.spec.name!r} is {self._status.state.value}{why}")
+            raise PluginError(f"{self.name} is {self._status.state.value}{why}")
         return self._connection
+
+    def channel(self) -> grpc.aio.Channel:
+        """Returns the channel of that connection."""
+        return self.connection().channel
 
     async def start(self) -> None:
         """Starts the plugin and waits a limited time until its first run is ready or fails.
@@ -262,7 +267,7 @@ class Supervisor:
         if self._first is None or self._first.done():
             return
         if isinstance(error, CannotStartError):
-            self._first.set_exception(CannotStartError(f"the plugin {self.spec.name!r}: {error.message}"))
+            self._first.set_exception(CannotStartError(f"{self.name}: {error.message}"))
             self._first.exception()  # retrieved, so that asyncio does not log it: start() may have been cancelled
         else:
             self._first.set_result(None)
