@@ -18,9 +18,10 @@ from typing import Any
 from bench.dock_child import obey
 from bench.dock_words import TAGS, key_of
 from cloudgraft.app import logs
+from cloudgraft.dock.access import CallerIdentity, Context
+from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.hub.hub import Hub, HubSettings
 from cloudgraft.dock.hub.listener import DockListener
-from cloudgraft.dock.ports import Context
 from cloudgraft.dock.protocol.messages import ClassRef, Key, MachineClass, Operation, Secret, Verb
 from cloudgraft.sdk.driver import Machine, MachineSpec
 from cloudgraft.server.serve import settle
@@ -33,24 +34,21 @@ _SETTINGS = {"flavor": "c2-m8", "image": "ubuntu-24.04"}
 
 
 class Everyone:
-    """Whoever calls: both its identity and the one who knows it."""
+    """Takes every caller for the same one, which may register everything."""
 
-    name = "bench"
-
-    def may(self, key: Key) -> bool:
-        """Everything."""
-        return True
-
-    def identify(self, context: Context) -> Everyone:
+    def identify(self, context: Context) -> CallerIdentity:
         """Everybody is the same."""
-        return self
+        return CallerIdentity(name="bench", registers=None)
 
     def on_removed(self, callback: Callable[..., None]) -> None:
         """Nobody ever is."""
 
 
-class OneClass:
+class OneClass(MachineClasses):
     """A store with one machine class of each kind, the same for all."""
+
+    def __init__(self) -> None:
+        super().__init__([])
 
     def get(self, name: str, key: Key) -> MachineClass:
         """Always there."""

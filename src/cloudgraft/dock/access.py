@@ -9,14 +9,17 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
+
+import grpc.aio
 
 from cloudgraft.certs.token_file import TokenFile, bearer_of
 from cloudgraft.config.sections.dock import Dock
-from cloudgraft.dock.ports import Access, Context, EngineAccess, EngineIdentity, Identity
 from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.sdk.errors import AuthenticationError, PermissionDeniedError
-from cloudgraft.server.clients import client_names
+from cloudgraft.server.clients import ConnectionWatch, client_names
+
+Context = grpc.aio.ServicerContext[Any, Any]
 
 LOCAL: Final = "local"  # any caller on this host; without TLS and tokens all programs look the same
 _LOG = logging.getLogger("cloudgraft.dock")
@@ -80,7 +83,17 @@ def rules_of(dock: Dock) -> tuple[CallerRule, ...]:
     )
 
 
-def admit(access: Access, context: Context, key: Key | None = None) -> Identity:
+class Access(Protocol):
+    """Authenticates drivers and engines."""
+
+    def identify(self, context: Context) -> CallerIdentity | None:
+        """Returns the caller by its certificate or token; None for an unknown one. May be called during a stream."""
+
+    def on_removed(self, callback: Callable[[CallerIdentity], None]) -> None:
+        """Calls back at once for each identity that was removed or lost rights."""
+
+
+def admit(access: Access, context: Context, key: Key | None = None) -> CallerIdentity:
     """Returns the caller if it may call, and may register the key when one is given.
 
     Raises AuthenticationError for a stranger, PermissionDeniedError for a driver of other kinds and for an engine.
@@ -99,21 +112,15 @@ def admit(access: Access, context: Context, key: Key | None = None) -> Identity:
     return identity
 
 
-def known_engine(access: EngineAccess, context: Context) -> EngineIdentity:
-    """Returns the caller. Raises AuthenticationError for an unknown one, before any of its input is read."""
+def admit_engine(access: Access, context: Context, key: Key | None = None) -> CallerIdentity:
+    """Returns the caller if it may call, and may use the key's driver as an engine; else raises as :func:`admit`."""
     identity = access.identify(context)
     if identity is None:
         raise AuthenticationError(
             "the dock does not know this engine: it needs a certificate or a token of dock.engines in the dock's "
             "configuration"
         )
-    return identity
-
-
-def admit_engine(access: EngineAccess, context: Context, key: Key) -> EngineIdentity:
-    """Returns the caller if it is an engine that may use the key's driver; else raises as :func:`admit` does."""
-    identity = known_engine(access, context)
-    if not identity.may_use(key):
+    if key is not None and not identity.may_use(key):
         raise PermissionDeniedError(
             f"{identity.name} may not use the driver of {key}: add an entry to dock.engines in the dock's "
             "configuration, with that kind, and with a certificate or a token that is no driver's"
@@ -133,16 +140,6 @@ class _Known:
         if self.rule.client_names and self.rule.client_names.isdisjoint(names):
             return False
         return self.tokens.holds(token) if self.tokens is not None else bool(self.rule.client_names)
-
-
-class Watch(Protocol):
-    """Receives where known and unknown callers connect from, to reserve connections for the known ones."""
-
-    def trust(self, peer: str) -> None:
-        """A known caller connected from there."""
-
-    def refused(self, peer: str) -> None:
-        """An unknown caller connected from there."""
 
 
 class CallerAccess:
@@ -171,7 +168,7 @@ class CallerAccess:
         self._local: CallerIdentity | None = None
         self._callbacks: list[Callable[[CallerIdentity], None]] = []
         self._warned: dict[str, float] = {}
-        self.watch: Watch | None = None
+        self.watch: ConnectionWatch | None = None  # reserves connections for known callers
         self.replace(rules)
 
     def on_removed(self, callback: Callable[[CallerIdentity], None]) -> None:

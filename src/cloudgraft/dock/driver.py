@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from cloudgraft.client import Address, CloudConfig
+from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.dock.remote_slot import RemoteSlot
-from cloudgraft.dock.slot import Calls, Classes, DriverSlot, HubSlot
+from cloudgraft.dock.slot import Calls, DriverSlot, HubSlot
 from cloudgraft.sdk.driver import (
     Driver,
     DriverTraits,
@@ -132,7 +133,7 @@ class DockDriver(Driver):
 
     Options = DockOptions
 
-    def __init__(self, options: DockOptions, hub: Calls | None = None, classes: Classes | None = None) -> None:
+    def __init__(self, options: DockOptions, hub: Calls | None = None, classes: MachineClasses | None = None) -> None:
         """``hub`` and ``classes`` are those of this process. Without them and without an address, every call fails."""
         self.traits = _UNTIL_KNOWN
         self._options = options

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from cloudgraft.client.driver_calls import created
+from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.protocol.messages import Answer, ClassRef, DriverInfo, Key, MachineClass, Operation, Verb
 from cloudgraft.engine.groups.templates import ARCH, REGION, ZONE
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Shape
@@ -94,19 +95,6 @@ class Calls(Protocol):
         """What the connected driver declared; None when there is none."""
 
 
-class Classes(Protocol):
-    """The part of a store of machine classes that a slot needs."""
-
-    def ref(self, name: str, key: Key) -> ClassRef:
-        """The current revisions of the class; raises NotFoundError."""
-
-    def get(self, name: str, key: Key) -> MachineClass:
-        """The class itself; raises NotFoundError."""
-
-    def check_create(self, name: str, key: Key) -> None:
-        """Checks that machines may be created from the class; raises NotFoundError or PreconditionError."""
-
-
 class DriverSlot(ABC):
     """Calls the driver that is connected under one key, for one machine class."""
 
@@ -143,7 +131,7 @@ class DriverSlot(ABC):
 class HubSlot(DriverSlot):
     """Calls a driver through the hub of this process."""
 
-    def __init__(self, hub: Calls, classes: Classes | None, key: Key, machine_class: str) -> None:
+    def __init__(self, hub: Calls, classes: MachineClasses | None, key: Key, machine_class: str) -> None:
         self.name = f"the driver of {key}"
         self._hub = hub
         self._classes = classes

@@ -39,7 +39,7 @@ async def test_of_two_secrets_of_a_class_each_name_gives_a_driver_of_2018_the_va
     """It knows `secretRef` alone, and has always found all that it needs there. The credentials are laid over it."""
     async with rigged() as rig, RawV0(rig) as driver:
         found = store().get("small", ACME)
-        rig.classes.classes["small", ACME] = found
+        rig.classes.given["small", ACME] = found
         secret = store().secret(found)
         assert secret is not None
         rig.classes.secrets["cloud"] = secret
@@ -57,7 +57,7 @@ async def test_of_two_secrets_of_a_class_each_name_gives_a_driver_of_2018_the_va
 async def test_a_driver_of_today_asks_by_the_class_and_gets_the_values_of_both() -> None:
     async with rigged() as rig, RawV1(rig) as driver:
         found = store().get("small", ACME)
-        rig.classes.classes["small", ACME] = found
+        rig.classes.given["small", ACME] = found
         secret = store().secret(found)
         assert secret is not None
         rig.classes.secrets["cloud"] = secret

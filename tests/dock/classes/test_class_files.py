@@ -16,7 +16,7 @@ from cloudgraft.config import parse
 from cloudgraft.config.sections.dock import Dock
 from cloudgraft.dock.classes.feed import ClassFeed
 from cloudgraft.dock.classes.files import ConfiguredReader, DirectoryReader
-from cloudgraft.dock.ports import ClassStore
+from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.sdk.errors import NotFoundError, PreconditionError
 from tests.conditions import until
@@ -35,7 +35,7 @@ def put(path: Path, text: str) -> None:
     new.rename(path)
 
 
-def token_of(store: ClassStore, name: str = "small") -> bytes:
+def token_of(store: MachineClasses, name: str = "small") -> bytes:
     secret = store.secret(store.get(name, ACME))
     assert secret is not None
     return secret.data["token"]

@@ -11,7 +11,6 @@ import pytest
 
 from cloudgraft.dock.classes.declared import Declared, Snapshot, class_of, secret_data
 from cloudgraft.dock.classes.store import MachineClasses
-from cloudgraft.dock.ports import ClassStore
 from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError, UnavailableError
 from cloudgraft.sdk.secrecy import redacted
@@ -47,7 +46,7 @@ def now(store: MachineClasses, *classes: Declared) -> None:
 class Told:
     """What a listener heard."""
 
-    def __init__(self, store: ClassStore) -> None:
+    def __init__(self, store: MachineClasses) -> None:
         self.changes: list[tuple[Key, Sequence[str], Sequence[str]]] = []
         store.on_changed(lambda *change: self.changes.append(change))
 

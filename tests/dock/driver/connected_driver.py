@@ -8,16 +8,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
+from cloudgraft.dock.access import CallerIdentity, Context
+from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.driver import DockDriver, DockOptions
 from cloudgraft.dock.hub.hub import Hub, HubSettings
 from cloudgraft.dock.hub.listener import DockListener
 from cloudgraft.dock.hub.standalone import EngineService
-from cloudgraft.dock.ports import Context
 from cloudgraft.dock.protocol.messages import ClassRef, Key, MachineClass, Secret
 from cloudgraft.dock.runner import DockRunner, RunnerOptions, RunnerSettings, Speech
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Price, Shape
@@ -31,10 +31,11 @@ CONNECT = "from cloudgraft.cli.dock_connect import command; command()"
 CALM = HubSettings(heartbeat=30.0)
 
 
-class OneClass:
+class OneClass(MachineClasses):
     """A store with one machine class, which may be taken away."""
 
     def __init__(self) -> None:
+        super().__init__([])
         self.is_there = True
 
     def get(self, name: str, key: Key) -> MachineClass:
@@ -61,30 +62,19 @@ class OneClass:
         self.ref(name, key)
 
 
-@dataclass(frozen=True)
-class Caller:
-    """Anybody, who may use these keys; all of them when none are named."""
-
-    name: str = "somebody"
-    keys: frozenset[Key] = frozenset()
-
-    def may(self, key: Key) -> bool:
-        return not self.keys or key in self.keys
-
-    def may_use(self, key: Key) -> bool:
-        return self.may(key)
+ANYBODY = CallerIdentity(name="somebody", registers=None, uses=None)
 
 
-class Doors:
-    """Lets callers in that say the right word, if there is one."""
+class TokenAccess:
+    """Knows callers that send the right token, if there is one."""
 
     def __init__(self) -> None:
-        self.word = ""
-        self.caller = Caller()
+        self.token = ""
+        self.caller = ANYBODY
 
-    def identify(self, context: Context) -> Caller | None:
+    def identify(self, context: Context) -> CallerIdentity | None:
         said = dict(context.invocation_metadata() or ()).get("authorization", "")
-        return self.caller if not self.word or said == f"Bearer {self.word}" else None
+        return self.caller if not self.token or said == f"Bearer {self.token}" else None
 
     def on_removed(self, callback: Callable[..., None]) -> None:
         """Nobody ever is."""
@@ -95,7 +85,7 @@ class ConnectedDriver:
 
     def __init__(self) -> None:
         self.classes = OneClass()
-        self.drivers, self.engines = Doors(), Doors()
+        self.drivers, self.engines = TokenAccess(), TokenAccess()
         self.hub = Hub(access=self.drivers, classes=self.classes, settings=CALM)
         self.engine_service = EngineService(self.hub, self.classes, self.engines)
         handlers = [*self.hub.handlers(), self.engine_service.handler()]

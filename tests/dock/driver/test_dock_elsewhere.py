@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
+from cloudgraft.dock.access import CallerIdentity
 from cloudgraft.dock.driver import DockDriver
 from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.sdk.errors import AuthenticationError, PermissionDeniedError, UnavailableError
@@ -16,7 +17,7 @@ from cloudgraft.sdk.secrecy import redacted
 from cloudgraft.wire import driver as wire
 from cloudgraft.wire.pb import driver_pb2 as pb
 from tests.conditions import until
-from tests.dock.driver.connected_driver import KEY, Caller, ConnectedDriver, dock_options
+from tests.dock.driver.connected_driver import KEY, ConnectedDriver, dock_options
 from tests.dock.hub.black_hole import BlackHole
 from tests.engine.scripted_cloud import Cloud
 
@@ -32,7 +33,7 @@ async def test_only_an_engine_that_is_known_may_call_and_only_for_its_kinds(
 ) -> None:
     await harbour.dial_in(Cloud())
     token = tmp_path / "token"
-    harbour.engines.word = "a-word-of-16-letters"
+    harbour.engines.token = "a-word-of-16-letters"
     stranger = harbour.remote_cloud()
     with pytest.raises(AuthenticationError):
         await stranger.start()
@@ -42,7 +43,7 @@ async def test_only_an_engine_that_is_known_may_call_and_only_for_its_kinds(
     await known.start()
     assert redacted("a-word-of-16-letters") == "[secret]"
     assert list(await known.list()) == []
-    harbour.engines.caller = Caller(keys=frozenset({Key(kind="Other", api_version="v1")}))
+    harbour.engines.caller = CallerIdentity(name="somebody", uses=frozenset({Key(kind="Other", api_version="v1")}))
     with pytest.raises(PermissionDeniedError, match="AcmeMachineClass"):
         await known.list()
     token.write_text("")

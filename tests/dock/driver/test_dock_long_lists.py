@@ -19,7 +19,7 @@ from cloudgraft.sdk.driver import DriverTraits, Machine, Price, Shape
 from cloudgraft.sdk.errors import InternalError
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.wire import driver as wire
-from tests.dock.driver.connected_driver import Doors, OneClass, dock_options
+from tests.dock.driver.connected_driver import OneClass, TokenAccess, dock_options
 
 MANY = 5000
 IN_A_ROW = 500
@@ -68,8 +68,9 @@ class Rows:
 @asynccontextmanager
 async def engine_of(fleet: Fleet) -> AsyncIterator[DockDriver]:
     """An engine's cloud, over a socket."""
-    service = EngineService(fleet, OneClass(), Doors())
-    listener = DockListener([service.handler()], listen="127.0.0.1:0", tls=None, settings=HubSettings(), access=Doors())
+    listener = DockListener(
+        [service.handler()], listen="127.0.0.1:0", tls=None, settings=HubSettings(), access=TokenAccess()
+    )
     await listener.open()
     cloud = DockDriver(dock_options(address=listener.address))
     try:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from datetime import timedelta
 
 import grpc.aio
 
+from cloudgraft.dock.access import CallerIdentity, Context
+from cloudgraft.dock.classes.store import MachineClasses, OnChanged
 from cloudgraft.dock.hub.hub import Hub, HubSettings
 from cloudgraft.dock.hub.service import server_options
-from cloudgraft.dock.ports import ClassStore, Context
 from cloudgraft.dock.protocol.messages import ClassRef, Key, MachineClass, Operation, Secret, Verb
 from cloudgraft.sdk.driver import Machine, MachineSpec
 from cloudgraft.sdk.errors import NotFoundError
@@ -43,15 +44,6 @@ def listing(*, seconds: float = 30.0) -> Operation:
     return Operation(verb=Verb.LIST, class_ref=CLASS, timeout=timedelta(seconds=seconds))
 
 
-@dataclass(slots=True, kw_only=True)
-class SomeIdentity:
-    name: str
-    keys: set[Key] | None = None
-
-    def may(self, key: Key) -> bool:
-        return self.keys is None or key in self.keys
-
-
 class SomeAccess:
     """Callers say who they are. What they may is decided here."""
 
@@ -60,10 +52,12 @@ class SomeAccess:
         self.keys: dict[str, set[Key]] = {}
         self.callbacks: list[Callable[..., None]] = []
 
-    def identify(self, context: Context) -> SomeIdentity | None:
+    def identify(self, context: Context) -> CallerIdentity | None:
         said = dict(context.invocation_metadata() or ()).get("x-identity", "local")
         name = said if isinstance(said, str) else said.decode()
-        return None if name in self.strangers else SomeIdentity(name=name, keys=self.keys.get(name))
+        keys = self.keys.get(name)
+        registers = None if keys is None else frozenset(keys)
+        return None if name in self.strangers else CallerIdentity(name=name, registers=registers)
 
     def on_removed(self, callback: Callable[..., None]) -> None:
         self.callbacks.append(callback)
@@ -71,25 +65,26 @@ class SomeAccess:
     def remove(self, name: str) -> None:
         self.strangers.add(name)
         for callback in self.callbacks:
-            callback(name)
+            callback(CallerIdentity(name=name))
 
 
-@dataclass(slots=True)
-class SomeClasses:
-    """Classes and secrets in memory."""
+class SomeClasses(MachineClasses):
+    """Classes and secrets as the test puts them here."""
 
-    classes: dict[tuple[str, Key], MachineClass] = field(default_factory=dict)
-    secrets: dict[str, Secret] = field(default_factory=dict)
-    callbacks: list[Callable[[Key, Sequence[str], Sequence[str]], None]] = field(default_factory=list)
+    def __init__(self) -> None:
+        super().__init__([])
+        self.given: dict[tuple[str, Key], MachineClass] = {}
+        self.secrets: dict[str, Secret] = {}
+        self.callbacks: list[OnChanged] = []
 
     def add(self, name: str, key: Key, *, secret: str = "", json: str = "{}") -> None:
-        self.classes[name, key] = MachineClass(
+        self.given[name, key] = MachineClass(
             name=name, key=key, revision=3, secret=secret, namespace="default", json=json
         )
 
     def get(self, name: str, key: Key) -> MachineClass:
         try:
-            return self.classes[name, key]
+            return self.given[name, key]
         except KeyError:
             raise NotFoundError(f"no class {name}") from None
 
@@ -99,7 +94,7 @@ class SomeClasses:
     def ref(self, name: str, key: Key) -> ClassRef:
         return ClassRef(name=name, revision=self.get(name, key).revision)
 
-    def on_changed(self, callback: Callable[[Key, Sequence[str], Sequence[str]], None]) -> None:
+    def on_changed(self, callback: OnChanged) -> None:
         self.callbacks.append(callback)
 
 
@@ -118,7 +113,7 @@ class Rig:
 
 @contextlib.asynccontextmanager
 async def rigged(
-    settings: HubSettings = CALM, *, clock: Callable[[], float] = time.monotonic, store: ClassStore | None = None
+    settings: HubSettings = CALM, *, clock: Callable[[], float] = time.monotonic, store: MachineClasses | None = None
 ) -> AsyncIterator[Rig]:
     """``store`` instead of the classes in memory."""
     access, classes, told = SomeAccess(), SomeClasses(), list[Key]()

@@ -18,9 +18,10 @@ from typing import Any, Self
 
 import grpc.aio
 
+from cloudgraft.dock.access import CallerIdentity, Context
+from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.hub.hub import Hub, HubSettings
 from cloudgraft.dock.hub.service import server_options
-from cloudgraft.dock.ports import Context
 from cloudgraft.dock.protocol.messages import Answer, ClassRef, Key, MachineClass, Operation, Secret
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import CloudgraftError, NotFoundError
@@ -37,23 +38,18 @@ CALM = HubSettings(heartbeat=30.0)
 SLOW_START = 45.0  # seconds in which a process is sure to have started, also where a dozen others do
 
 
-@dataclass(frozen=True)
-class Anybody:
-    name: str = "anybody"
-
-    def may(self, key: Key) -> bool:
-        return True
-
-
-class OpenDoor:
-    def identify(self, context: Context) -> Anybody:
-        return Anybody()
+class AnybodyMayCall:
+    def identify(self, context: Context) -> CallerIdentity:
+        return CallerIdentity(name="anybody", registers=None)
 
     def on_removed(self, callback: Callable[..., None]) -> None:
         """Nobody ever is."""
 
 
-class OneClass:
+class OneClass(MachineClasses):
+    def __init__(self) -> None:
+        super().__init__([])
+
     def get(self, name: str, key: Key) -> MachineClass:
         if name != REF.name:
             raise NotFoundError(f"no class {name}")
@@ -102,7 +98,7 @@ class Dock:
 @asynccontextmanager
 async def dock(settings: HubSettings = CALM, *, port: int = 0, classes: OneClass | None = None) -> AsyncIterator[Dock]:
     told: list[Key] = []
-    hub = Hub(access=OpenDoor(), classes=classes or OneClass(), settings=settings)
+    hub = Hub(access=AnybodyMayCall(), classes=classes or OneClass(), settings=settings)
     hub.listen(told.append)
     server = grpc.aio.server(options=server_options(settings))
     server.add_generic_rpc_handlers(tuple(hub.handlers()))

@@ -11,10 +11,9 @@ from typing import Final
 
 import grpc.aio
 
-from cloudgraft.dock.access import admit
+from cloudgraft.dock.access import Access, Context, admit
 from cloudgraft.dock.hub.session import HubContext, Session, State
 from cloudgraft.dock.hub.settings import Limits
-from cloudgraft.dock.ports import Access, Context
 from cloudgraft.dock.protocol.dialect import Dialect, Introduction, Tombstones
 from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.sdk.errors import (

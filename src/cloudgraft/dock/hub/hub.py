@@ -11,11 +11,12 @@ from typing import Final
 
 import grpc
 
+from cloudgraft.dock.access import Access
+from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.hub.admission import Admission, Registry
 from cloudgraft.dock.hub.service import ClassRequests, DockService
 from cloudgraft.dock.hub.session import HubContext, Session, State
 from cloudgraft.dock.hub.settings import DriverReport, HubSettings, Limits
-from cloudgraft.dock.ports import Access, ClassStore
 from cloudgraft.dock.protocol.dialect import Tombstones
 from cloudgraft.dock.protocol.messages import Answer, DriverInfo, Key, Operation
 from cloudgraft.dock.protocol.v0 import DialectV0
@@ -37,7 +38,7 @@ class Hub:
         self,
         *,
         access: Access,
-        classes: ClassStore,
+        classes: MachineClasses,
         settings: HubSettings = HubSettings(),  # noqa: B008 - frozen
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -54,7 +55,7 @@ class Hub:
         access.on_removed(self._end_unauthorized)
         classes.on_changed(self._notify_changed)
 
-    def _made_service(self, classes: ClassStore) -> DockService:
+    def _made_service(self, classes: MachineClasses) -> DockService:
         hub_context = HubContext(
             settings=self._settings, clock=self._clock, left=self._left, late=self._late, malformed=self._malformed
         )

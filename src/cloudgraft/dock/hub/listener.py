@@ -13,9 +13,9 @@ import grpc.aio
 from prometheus_client import CollectorRegistry
 
 from cloudgraft.certs.pem import TlsMaterial, load_tls, stamp
+from cloudgraft.dock.access import Access, Context
 from cloudgraft.dock.hub.service import listener_limits, server_options
 from cloudgraft.dock.hub.settings import HubSettings
-from cloudgraft.dock.ports import Access, Context
 from cloudgraft.net.metrics import UNKNOWN, ListenerMetrics
 from cloudgraft.sdk.errors import AuthenticationError, CloudgraftError, UnavailableError
 from cloudgraft.server.clients import ConnectionWatch, UnknownMethods

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from cloudgraft.dock.hub.hub import Hub
 from cloudgraft.dock.hub.settings import DriverReport
 
 _DRIVER: Final = ("kind", "api_version")
@@ -40,20 +41,10 @@ _EVENTS: Final = ("connected", "refused", "gone", "late", "malformed")
 Sample = tuple[str, tuple[str, ...], float]  # a name, the values of its labels, and the value
 
 
-class Reports(Protocol):
-    """The part of a hub that the metrics read. Both methods are thread-safe."""
-
-    def drivers(self) -> Sequence[DriverReport]:
-        """The connected drivers."""
-
-    def counts(self) -> Mapping[str, int]:
-        """Event counts since the start."""
-
-
 class DockMetrics(Collector):
     """The metrics of one hub, in the registry of the service."""
 
-    def __init__(self, hub: Reports, registry: CollectorRegistry) -> None:
+    def __init__(self, hub: Hub, registry: CollectorRegistry) -> None:
         self._hub = hub
         registry.register(self)
 

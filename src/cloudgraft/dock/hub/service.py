@@ -14,15 +14,15 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
+from cloudgraft.dock.access import Access, Context, admit
+from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.hub.admission import Admission
 from cloudgraft.dock.hub.session import Session
 from cloudgraft.dock.hub.settings import HubSettings
-from cloudgraft.dock.ports import Access, ClassStore, Context
 from cloudgraft.dock.protocol.conversion_v1 import class_to_pb, secret_to_pb
 from cloudgraft.dock.protocol.dialect import Dialect
 from cloudgraft.dock.protocol.messages import MachineClass, Secret
 from cloudgraft.sdk.errors import (
-    AuthenticationError,
     CloudgraftError,
     InternalError,
     InvalidArgumentError,
@@ -44,13 +44,8 @@ class ClassRequests:
     """Answers connected drivers. A request does not name a kind, so the caller's connection determines it."""
 
     access: Access
-    classes: ClassStore
+    classes: MachineClasses
     sessions: Callable[[], Sequence[Session]]
-
-    def check(self, context: Context) -> None:
-        """Raises AuthenticationError for an unknown caller."""
-        if self.access.identify(context) is None:
-            raise AuthenticationError("the dock does not know this driver: it needs a certificate or a token")
 
     def machine_class(self, context: Context, name: str) -> MachineClass:
         """Returns the class of that name, of the caller's own kind; raises NotFoundError."""
@@ -87,9 +82,7 @@ class ClassRequests:
 
     def _callers(self, context: Context) -> Iterator[Session]:
         """The caller's own connections, first those with the same peer address as this call."""
-        identity = self.access.identify(context)
-        if identity is None:
-            raise AuthenticationError("the dock does not know this driver: it needs a certificate or a token")
+        identity = admit(self.access, context)
         own = [each for each in self.sessions() if each.identity == identity.name and identity.may(each.key)]
         peer = context.peer()
         return iter(sorted(own, key=lambda session: session.peer != peer))
@@ -208,7 +201,7 @@ class DockService:
     def _unary(self, request: type[M], answer: Callable[[M, Context], Message]) -> grpc.RpcMethodHandler[Any, Any]:
         async def respond(_messages: Any, context: Context) -> bytes:
             try:
-                self._class_requests.check(context)  # first: reject an unauthorized caller before reading a body
+                admit(self._class_requests.access, context)  # before the body is read
                 data = await only_message(context)
                 return _answered(request, answer, data, context).SerializeToString()
             except CloudgraftError as error:

@@ -18,10 +18,10 @@ from typing import Final
 
 import grpc.aio
 
+from cloudgraft.dock.access import Context
 from cloudgraft.dock.hub.operations import Waiting, answer_or_error
 from cloudgraft.dock.hub.outbox import Notifications, Outbox
 from cloudgraft.dock.hub.settings import Bucket, DriverReport, HubSettings
-from cloudgraft.dock.ports import Context
 from cloudgraft.dock.protocol.dialect import Bye, Dialect, Malformed, Reply, Tombstones
 from cloudgraft.dock.protocol.messages import Answer, DriverInfo, Key, Operation, Result
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, UnavailableError

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
-from cloudgraft.dock.access import admit_engine, known_engine
-from cloudgraft.dock.ports import Context, EngineAccess
+from cloudgraft.dock.access import Access, Context, admit_engine
+from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.dock.remote_slot import API_VERSION_KEY, CLASS_KEY, KIND_KEY
-from cloudgraft.dock.slot import Calls, Classes, DriverSlot, HubSlot
+from cloudgraft.dock.slot import Calls, DriverSlot, HubSlot
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.server.driver_calls import DriverCalls
@@ -27,7 +27,7 @@ _LONGEST_NAME: Final = 253
 class EngineService(DriverCalls):
     """Answers engines' calls with the drivers of one hub."""
 
-    def __init__(self, hub: Calls, classes: Classes | None, access: EngineAccess) -> None:
+    def __init__(self, hub: Calls, classes: MachineClasses | None, access: Access) -> None:
         """``access`` says which callers are engines, and for which keys."""
         self._hub = hub
         self._classes = classes
@@ -37,7 +37,7 @@ class EngineService(DriverCalls):
 
     def _aimed(self, context: Context) -> _Aimed:
         """Returns the driver that the call selects, after authorizing the caller for it."""
-        known_engine(self._access, context)
+        admit_engine(self._access, context)  # before any of its input is read
         said = {name: value for name, value in context.invocation_metadata() or () if isinstance(value, str)}
         kind, api_version, name = (_plain(said, one) for one in (KIND_KEY, API_VERSION_KEY, CLASS_KEY))
         key = Key(kind=kind, api_version=api_version)
