@@ -68,9 +68,9 @@ class Rows:
 @asynccontextmanager
 async def engine_of(fleet: Fleet) -> AsyncIterator[DockDriver]:
     """An engine's cloud, over a socket."""
-    listener = DockListener(
-        [service.handler()], listen="127.0.0.1:0", tls=None, settings=HubSettings(), access=TokenAccess()
-    )
+    access = TokenAccess()
+    service = EngineService(fleet, OneClass(), access)
+    listener = DockListener([service.handler()], listen="127.0.0.1:0", tls=None, settings=HubSettings(), access=access)
     await listener.open()
     cloud = DockDriver(dock_options(address=listener.address))
     try:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import ClassVar, Final
 
 from cloudgraft.dock.classes.declared import SecretData, SecretRedaction
 from cloudgraft.dock.protocol.messages import ClassRef, Key, MachineClass, Operation, Secret, Verb
@@ -29,14 +30,16 @@ _MOST: Final = 256  # classes; a driver rarely has more than a few
 _AGAIN: Final = 1.0  # seconds; a retry-after tells the hub that nothing was done
 
 
-class Source(Protocol):
+class Source(ABC):
     """Fetches classes and secrets over the current connection. Raises errors of the sdk."""
 
-    is_versioned: bool  # False: v0 has no usable revisions, and only a new fetch shows changes
+    is_versioned: ClassVar[bool]  # False: v0 has no usable revisions, and only a new fetch shows changes
 
+    @abstractmethod
     async def machine_class(self, name: str) -> MachineClass:
         """The current class."""
 
+    @abstractmethod
     async def secret(self, machine_class: MachineClass) -> Secret | None:
         """The secret that the class names; None when it names none."""
 

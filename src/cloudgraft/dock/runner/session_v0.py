@@ -13,15 +13,13 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final, cast
 
-from google.protobuf.message import DecodeError
-
 from cloudgraft.dock.protocol.codes import Code, decode, encode, error_of
 from cloudgraft.dock.protocol.messages import ClassRef, MachineClass, Operation, Result, Secret, Verb
 from cloudgraft.dock.runner.adapter import status_of
 from cloudgraft.dock.runner.classes import class_from_json
-from cloudgraft.dock.runner.connection import Dialled, End, Outbox, first_of
+from cloudgraft.dock.runner.connection import Dialled, End
 from cloudgraft.dock.runner.options import Speech
-from cloudgraft.dock.runner.state import RunnerState
+from cloudgraft.dock.runner.state import RunnerState, Session
 from cloudgraft.dock.runner.work import Job
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec
 from cloudgraft.sdk.errors import InternalError, PreconditionError
@@ -101,27 +99,22 @@ log = logging.getLogger("cloudgraft.dock")
 
 SERVICES: Final = dict(zip((Speech.V0, Speech.V0_INFRA), V0_SERVICES, strict=True))
 _TIMEOUT: Final = timedelta(minutes=5)  # v0 sends none
-_PATIENCE: Final = 60.0  # seconds that a write may block
-_FAREWELL: Final = 2.0
+_WRITE_TIMEOUT: Final = 60.0  # seconds that a write may block
 _LARGEST: Final = 16 * 1024 * 1024  # bytes; a larger message would end every connection
 
 
-class SessionV0:
+class SessionV0(Session):
     """From the hub's ``register`` to the end of the stream. A lost connection loses its results."""
 
     is_versioned = False
 
     def __init__(self, dialled: Dialled, state: RunnerState) -> None:
-        self._dialled = dialled
-        self._state = state
         self._service = SERVICES[state.options.settings.speech]
-        self._stream = dialled.stream(f"/{self._service}/{REGISTER}")
-        self._outbox = Outbox(self._stream)
+        super().__init__(dialled, state, f"/{self._service}/{REGISTER}")
         self._hub_id = secrets.token_hex(8)  # operation numbers of v0 start again with each connection
-        self._is_over = asyncio.Event()
 
     async def run(self) -> End:
-        """Runs until the connection ends; raises AioRpcError when gRPC ended it."""
+        """See :class:`Session`."""
         try:
             async with asyncio.timeout(self._state.options.settings.handshake):
                 is_asked = await self._register()
@@ -131,23 +124,15 @@ class SessionV0:
             return End(reason="the hub ended the connection before it asked who we are")
         self._state.attach(self)
         self._state.welcomed("")
-        try:
-            return await first_of(self._read(), self._outbox.write(), self._outbox.watch(_PATIENCE))
-        finally:
-            self._is_over.set()
+        return await self._serve(_WRITE_TIMEOUT)
 
     def announce(self, reason: str) -> None:
         """Does nothing: v0 lacks such a message, and ``unregister`` ends everything at once."""
 
     async def leave(self) -> None:
-        """Sends ``unregister``, and gives the hub a moment to end the stream."""
+        """Sends ``unregister`` before it closes."""
         self._outbox.put(pb.DriverSide(operationType="unregister"))
-        self._outbox.end()
-        try:
-            async with asyncio.timeout(_FAREWELL):
-                await self._is_over.wait()
-        except TimeoutError:
-            log.debug("the hub did not close the stream")
+        await super().leave()
 
     async def machine_class(self, name: str) -> MachineClass:
         """See :class:`Source`. The name is the hub's own, and may be a path."""
@@ -180,18 +165,8 @@ class SessionV0:
         await self._stream.write(answer.SerializeToString())
         return True
 
-    async def _read(self) -> End:
-        while True:
-            await self._outbox.room()
-            data = await self._stream.read()
-            if not isinstance(data, bytes):  # the end of the stream
-                return End(reason="the hub ended the connection")
-            try:
-                self._begin(pb.MCMside.FromString(data))
-            except DecodeError:
-                log.warning("the hub sent something that is no message")
-
-    def _begin(self, message: pb.MCMside) -> None:
+    def _take(self, data: bytes) -> None:
+        message = pb.MCMside.FromString(data)
         operation = _operation(message)
         if operation is None:  # as in 2018: an answer without a content
             log.warning("the hub asks for %r, which v0 does not know", message.operationType)

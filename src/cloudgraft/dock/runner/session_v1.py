@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import Final
 
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.message import DecodeError
 
 from cloudgraft.dock.protocol.codes import Code, code_from
 from cloudgraft.dock.protocol.conversion_v1 import (
@@ -22,9 +21,9 @@ from cloudgraft.dock.protocol.conversion_v1 import (
 from cloudgraft.dock.protocol.messages import DriverInfo, MachineClass, Operation, Result, Secret, Verb
 from cloudgraft.dock.runner.adapter import Docked, status_of
 from cloudgraft.dock.runner.classes import class_from_json
-from cloudgraft.dock.runner.connection import LARGEST_MESSAGE, Dialled, End, Outbox, first_of
+from cloudgraft.dock.runner.connection import LARGEST_MESSAGE, Dialled, End
 from cloudgraft.dock.runner.options import RunnerOptions
-from cloudgraft.dock.runner.state import ResultPriority, RunnerState
+from cloudgraft.dock.runner.state import ResultPriority, RunnerState, Session
 from cloudgraft.dock.runner.work import Job
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError
 from cloudgraft.wire.dock import CONNECT, V1_SERVICE, duration_from_pb
@@ -85,28 +84,22 @@ log = logging.getLogger("cloudgraft.dock")
 _MISSED: Final = 3  # missed heartbeats after which a connection is dead
 # limits and default for the seconds between heartbeats, whatever the hub asks for
 _SHORTEST, _USUAL, _LONGEST = 0.05, 5.0, 300.0
-_FAREWELL: Final = 2.0  # seconds to wait for the hub's half-close
 
 
-class SessionV1:
+class SessionV1(Session):
     """From hello to the end of the stream."""
 
     is_versioned = True
 
     def __init__(self, dialled: Dialled, state: RunnerState) -> None:
-        self._dialled = dialled
-        self._state = state
-        self._stream = dialled.stream(f"/{V1_SERVICE}/{CONNECT}")
-        self._outbox = Outbox(self._stream)
-        self._heard = 0.0
+        super().__init__(dialled, state, f"/{V1_SERVICE}/{CONNECT}")
         self._beats = 0
         self._hub_id = ""  # id of the hub's process, as its operations say
         self._largest = LARGEST_MESSAGE  # bytes
         self._draining: asyncio.Future[float] = asyncio.get_running_loop().create_future()
-        self._is_over = asyncio.Event()
 
     async def run(self) -> End:
-        """Runs until the connection ends; raises AioRpcError when gRPC ended it."""
+        """See :class:`Session`."""
         try:
             async with asyncio.timeout(self._state.options.settings.handshake):
                 answer = await self._shake_hands()
@@ -130,15 +123,6 @@ class SessionV1:
     def announce(self, reason: str) -> None:
         """Sends bye: the hub sends nothing new, and still accepts the results of running operations."""
         self._outbox.put(pb.DriverMessage(bye=pb.Bye(reason=reason)))
-
-    async def leave(self) -> None:
-        """Half-closes after all results, and waits a moment for the hub to do the same."""
-        self._outbox.end()
-        try:
-            async with asyncio.timeout(_FAREWELL):
-                await self._is_over.wait()
-        except TimeoutError:
-            log.debug("the hub did not close the stream")
 
     async def machine_class(self, name: str) -> MachineClass:
         """See :class:`Source`."""
@@ -171,35 +155,12 @@ class SessionV1:
     async def _stay(self, welcome: pb.Welcome) -> End:
         beat = min(max(_seconds(welcome.heartbeat) or _USUAL, _SHORTEST), _LONGEST)
         self._largest = min(welcome.max_message_bytes or LARGEST_MESSAGE, LARGEST_MESSAGE)
-        self._heard = asyncio.get_running_loop().time()
         self._state.welcomed(welcome.session_id)
-        try:
-            return await first_of(
-                self._read(),
-                self._outbox.write(),
-                self._outbox.watch(_MISSED * beat),
-                self._beat(beat),
-                self._listen(_MISSED * beat),
-                self._drain(),
-            )
-        finally:
-            self._is_over.set()
+        silence = _MISSED * beat
+        return await self._serve(silence, self._beat(beat), self._listen(silence), self._drain())
 
-    # -- reading -------------------------------------------------------------------------------------------------------
-
-    async def _read(self) -> End:
-        while True:
-            await self._outbox.room()
-            data = await self._stream.read()
-            if not isinstance(data, bytes):  # the end of the stream
-                return End(reason="the hub ended the connection")
-            self._heard = asyncio.get_running_loop().time()
-            try:
-                self._take(pb.HubMessage.FromString(data))
-            except DecodeError:
-                log.warning("the hub sent something that is no message")
-
-    def _take(self, message: pb.HubMessage) -> None:
+    def _take(self, data: bytes) -> None:
+        message = pb.HubMessage.FromString(data)
         match message.WhichOneof("message"):
             case "operation":
                 self._begin(message.operation)

@@ -1,4 +1,4 @@
-"""Holds the state that outlives a connection: operations, machine classes and unacknowledged results."""
+"""Runs one connection of either version, and holds the state that outlives it: operations, classes, results."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import asyncio
 import enum
 import logging
 import secrets
-from collections.abc import Iterable, Sequence
+from abc import abstractmethod
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
 
 from cloudgraft.dock.runner.adapter import Docked
 from cloudgraft.dock.runner.classes import Classes, Source
-from cloudgraft.dock.runner.connection import End
+from cloudgraft.dock.runner.connection import Dialled, End, Outbox, first_of
 from cloudgraft.dock.runner.options import RunnerOptions
 from cloudgraft.dock.runner.work import OperationRunner
 from cloudgraft.wire.pb import dock_pb2 as pb
@@ -89,19 +92,6 @@ class UnacknowledgedResults:
 # -- State that outlives a connection ----------------------------------------------------------------------------------
 
 
-class Session(Source, Protocol):
-    """One connection."""
-
-    async def run(self) -> End:
-        """Runs until the connection ends."""
-
-    def announce(self, reason: str) -> None:
-        """Announces that the driver is leaving."""
-
-    async def leave(self) -> None:
-        """Sends everything that is queued, and closes the connection."""
-
-
 class RunnerState:
     """What every connection shares, and the current connection."""
 
@@ -140,3 +130,63 @@ class RunnerState:
         self.connected.clear()
         self.operations.abandon()
         return 0.0 if since is None else asyncio.get_running_loop().time() - since
+
+
+# -- One connection ----------------------------------------------------------------------------------------------------
+
+
+_FAREWELL: Final = 2.0  # seconds to wait for the hub's half-close
+
+
+class Session(Source):
+    """One connection: what both versions of the protocol do alike."""
+
+    def __init__(self, dialled: Dialled, state: RunnerState, path: str) -> None:
+        """``path`` is the call that opens the stream of operations."""
+        self._dialled = dialled
+        self._state = state
+        self._stream = dialled.stream(path)
+        self._outbox = Outbox(self._stream)
+        self._heard = 0.0  # the event loop's time of the hub's latest message
+        self._is_over = asyncio.Event()
+
+    @abstractmethod
+    async def run(self) -> End:
+        """Runs until the connection ends; raises AioRpcError when gRPC ended it."""
+
+    @abstractmethod
+    def announce(self, reason: str) -> None:
+        """Announces that the driver is leaving."""
+
+    @abstractmethod
+    def _take(self, data: bytes) -> None:
+        """Handles one message of the hub; raises DecodeError when it is none."""
+
+    async def leave(self) -> None:
+        """Half-closes after all queued messages, and gives the hub a moment to end the stream."""
+        self._outbox.end()
+        try:
+            async with asyncio.timeout(_FAREWELL):
+                await self._is_over.wait()
+        except TimeoutError:
+            log.debug("the hub did not close the stream")
+
+    async def _serve(self, patience: float, *others: Coroutine[Any, Any, End]) -> End:
+        """Reads and writes until one of them, or of ``others``, ends. A write may block for ``patience`` seconds."""
+        self._heard = asyncio.get_running_loop().time()
+        try:
+            return await first_of(self._read(), self._outbox.write(), self._outbox.watch(patience), *others)
+        finally:
+            self._is_over.set()
+
+    async def _read(self) -> End:
+        while True:
+            await self._outbox.room()
+            data = await self._stream.read()
+            if not isinstance(data, bytes):  # the end of the stream
+                return End(reason="the hub ended the connection")
+            self._heard = asyncio.get_running_loop().time()
+            try:
+                self._take(data)
+            except DecodeError:
+                log.warning("the hub sent something that is no message")
