@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from google.protobuf.message import Message
 
 from cloudgraft.client import CloudConfig
-from cloudgraft.client.channel import ReloadingChannel
+from cloudgraft.client.channel import ChannelOptions, ReloadingChannel
 from cloudgraft.client.driver_calls import call_driver, created, decoding, unknown_if_cut
 from cloudgraft.dock.protocol.conversion_v1 import converted
 from cloudgraft.dock.protocol.messages import Key
@@ -35,17 +35,8 @@ _RETIRE: Final = 120.0  # seconds for calls under way when certificates have cha
 _LONGEST_ANSWER: Final = 64 * 1024 * 1024
 _LONGEST_TOKEN: Final = 8192
 # Seconds. A dock whose network fails silently is noticed after their sum. A dock rejects pings closer than 5 s.
-_PING_EVERY: Final = 20
-_PING_ANSWER: Final = 10
-_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", _LONGEST_ANSWER),
-    ("grpc.initial_reconnect_backoff_ms", 250),
-    ("grpc.max_reconnect_backoff_ms", 10_000),
-    ("grpc.keepalive_time_ms", _PING_EVERY * 1000),
-    ("grpc.keepalive_timeout_ms", _PING_ANSWER * 1000),
-    ("grpc.http2.ping_timeout_ms", _PING_ANSWER * 1000),  # else it is a minute, whatever keepalive says
-    ("grpc.keepalive_permit_without_calls", 1),  # so that the next call finds a connection that works
-)
+_PING_EVERY: Final = 20.0
+_PING_ANSWER: Final = 10.0
 
 
 class RemoteSlot(DriverSlot):
@@ -65,7 +56,7 @@ class RemoteSlot(DriverSlot):
         self._selection = ((KIND_KEY, key.kind), (API_VERSION_KEY, key.api_version), (CLASS_KEY, machine_class))
         self._token_file = token_file
         self._token = ""
-        self._channel = ReloadingChannel(config, _OPTIONS, retire=_RETIRE)
+        self._channel = ReloadingChannel(config, _channel_options(), retire=_RETIRE)
 
     async def close(self) -> None:
         """Closes the channel."""
@@ -136,3 +127,15 @@ class RemoteSlot(DriverSlot):
             hide(token)
             unhide(self._token)
             self._token = token
+
+
+def _channel_options() -> ChannelOptions:
+    return (
+        ("grpc.max_receive_message_length", _LONGEST_ANSWER),
+        ("grpc.initial_reconnect_backoff_ms", 250),
+        ("grpc.max_reconnect_backoff_ms", 10_000),
+        ("grpc.keepalive_time_ms", int(_PING_EVERY * 1000)),
+        ("grpc.keepalive_timeout_ms", int(_PING_ANSWER * 1000)),
+        ("grpc.http2.ping_timeout_ms", int(_PING_ANSWER * 1000)),  # else it is a minute, whatever keepalive says
+        ("grpc.keepalive_permit_without_calls", 1),  # so that the next call finds a connection that works
+    )

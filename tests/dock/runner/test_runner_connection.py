@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import socket
@@ -10,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 
+import grpc.aio
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
@@ -49,8 +51,9 @@ async def test_a_hub_that_does_not_read_is_left(caplog: pytest.LogCaptureFixture
     driver.machines = [Machine(name=f"m-{number}", machine_id="x" * 200) for number in range(500)]
     async with small_hub(heartbeat=0.3, reads=False) as hub, running(driver, hub.address, max_in_flight=100):
         visit = await hub.visit()
-        for _ in range(100):  # many megabytes of answers
-            await visit.ask(read())
+        with contextlib.suppress(grpc.aio.BaseError):  # it may leave before the last one
+            for _ in range(100):  # many megabytes of answers
+                await visit.ask(read())
         await hub.visit()
         assert "does not read what it is sent" in caplog.text
 
