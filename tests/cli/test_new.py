@@ -15,8 +15,7 @@ from click.testing import CliRunner, Result
 
 from cloudgraft.cli.new import command
 from cloudgraft.plugins.host.process import PluginSpec
-from cloudgraft.plugins.host.provider import PluginProvider
-from cloudgraft.plugins.host.remote_driver import RemoteDriver
+from cloudgraft.plugins.host.remote import PluginProvider, RemoteDriver
 from cloudgraft.sdk import MachineSpec, NodeGroup
 from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, PreconditionError, UnavailableError
 

@@ -17,7 +17,7 @@ import pytest
 from cloudgraft.conformance.driver import DriverSettings, Trouble, judge_driver
 from cloudgraft.conformance.report import Report, Status
 from cloudgraft.plugins.host.process import PluginSpec
-from cloudgraft.plugins.host.remote_driver import RemoteDriver
+from cloudgraft.plugins.host.remote import RemoteDriver
 from cloudgraft.plugins.host.supervisor import Supervisor
 from cloudgraft.sdk.driver import Driver, Idempotency
 from cloudgraft.simcloud.driver import SimulatedDriver

@@ -12,9 +12,16 @@ from typing import Self
 import pytest
 
 from cloudgraft.net import connections as own_sockets
-from cloudgraft.net.connections import Connections, LimitedSocket, RateLimitedLog, choose
-from cloudgraft.net.descriptors import connection_limit, raise_descriptor_limit
-from cloudgraft.net.metrics import TOO_MANY, TOO_SLOW
+from cloudgraft.net.connections import (
+    TOO_MANY,
+    TOO_SLOW,
+    Connections,
+    LimitedSocket,
+    RateLimitedLog,
+    choose,
+    connection_limit,
+    raise_descriptor_limit,
+)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import asyncio
 import sys
 
 from cloudgraft.plugins.host.process import PluginSpec
-from cloudgraft.plugins.host.provider import PluginProvider
+from cloudgraft.plugins.host.remote import PluginProvider
 
 
 async def main() -> None:

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from cloudgraft.plugins.handshake import COOKIE_VALUE
 from cloudgraft.plugins.host.process import PluginSpec
-from cloudgraft.plugins.host.provider import PluginProvider
+from cloudgraft.plugins.host.remote import PluginProvider
 from cloudgraft.sdk import (
     AutoscalingOptions,
     Instance,

@@ -18,7 +18,7 @@ from cloudgraft.plugin import serve
 from cloudgraft.plugins.author import make_plugin
 from cloudgraft.plugins.handshake import COOKIE_KEY, COOKIE_VALUE
 from cloudgraft.plugins.host.process import PluginSpec, launch
-from cloudgraft.plugins.host.provider import PluginProvider
+from cloudgraft.plugins.host.remote import PluginProvider
 from cloudgraft.plugins.host.supervisor import PluginState
 from cloudgraft.sdk import InvalidArgumentError, NodeGroup
 from cloudgraft.server import TlsFiles

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.plugins.options import Option, construct
-from cloudgraft.plugins.registry import Kind, Listing, extensions, find, list_all
+from cloudgraft.plugins.registry import Kind, Listing, Option, construct, extensions, find, list_all
 from cloudgraft.sdk import InvalidArgumentError, NotFoundError
 from cloudgraft.sdk.errors import PreconditionError
 from tests.plugins.fake_packages import DRIVER, write_package

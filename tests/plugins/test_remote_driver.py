@@ -19,7 +19,7 @@ import pytest
 
 from cloudgraft.client import Address, CloudConfig
 from cloudgraft.plugins.author import DriverServer, DriverService
-from cloudgraft.plugins.host.remote_driver import RemoteDriver, ServerLink
+from cloudgraft.plugins.host.remote import RemoteDriver, ServerLink
 from cloudgraft.plugins.host.supervisor import PluginState, Supervisor
 from cloudgraft.plugins.throwaway_tls import KeyPair, make_key_pair
 from cloudgraft.sdk import (

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.plugins.host.process import CannotStartError, PluginSpec, Timing
-from cloudgraft.plugins.host.provider import PluginProvider
+from cloudgraft.plugins.host.remote import PluginProvider
 from cloudgraft.plugins.host.supervisor import PluginState, PluginStatus, Supervisor
 from cloudgraft.sdk import CloudgraftError, NodeGroup, UnavailableError
 from cloudgraft.service.snapshot import SnapshotProvider, SnapshotSettings

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cloudgraft.certs.authority import Bundle, create_bundle
-from cloudgraft.net.metrics import ListenerMetrics
+from cloudgraft.net.connections import ListenerMetrics
 from cloudgraft.web import listener as listener_module
 from cloudgraft.web.app import make_app
 from cloudgraft.web.audit import AuditLog

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from cloudgraft.admin.sockets import check_path, grpc_address, make_way
 from cloudgraft.admin.wire import LONGEST_ANSWER, LONGEST_REQUEST, SERVICE, decode, encode_in_slices
-from cloudgraft.net.metrics import ListenerMetrics
+from cloudgraft.net.connections import ListenerMetrics
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, UnavailableError
 from cloudgraft.server.clients import client_names
 from cloudgraft.server.listener import Access, Listener, ListenerLimits, abort, has_port

@@ -32,7 +32,7 @@ from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings, GuardL
 from cloudgraft.engine.groups.templates import TemplateDeclaration
 from cloudgraft.engine.machines.breaker import BreakerLimit
 from cloudgraft.plugins.host.process import PluginSpec, Timing
-from cloudgraft.plugins.host.remote_driver import RemoteDriver
+from cloudgraft.plugins.host.remote import RemoteDriver
 from cloudgraft.plugins.registry import Kind, find
 from cloudgraft.sdk.blocking import BlockingDriver, as_driver
 from cloudgraft.sdk.driver import Driver

@@ -36,7 +36,7 @@ from cloudgraft.engine.groups.desired import Joining
 from cloudgraft.engine.new_records import KINDS
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.engine.reporting.webhook import Webhook, WebhookSettings
-from cloudgraft.plugins.host import provider as plugin_provider
+from cloudgraft.plugins.host import remote as plugin_provider
 from cloudgraft.plugins.registry import Kind, find
 from cloudgraft.sdk.blocking import as_provider
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError

@@ -23,7 +23,7 @@ from cloudgraft.discovery.api.app import PeriodicWork, discovery_app
 from cloudgraft.discovery.importer import Importer, Namespaced
 from cloudgraft.discovery.service import Discovery
 from cloudgraft.discovery.store.vault import Vault
-from cloudgraft.net.metrics import ListenerMetrics
+from cloudgraft.net.connections import ListenerMetrics
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError
 from cloudgraft.server.signals import StopSignals
 from cloudgraft.store.databases.database import Database

@@ -1,10 +1,11 @@
-"""Limits the connections of one listener. When there are too many, closes one of the least trusted."""
+"""Limits and counts the connections of listeners. When there are too many, closes one of the least trusted."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
+import resource
 import socket
 import threading
 import time
@@ -14,8 +15,61 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from cloudgraft.net.metrics import TOO_MANY, TOO_SLOW, Refuse
+import prometheus_client
+from prometheus_client import CollectorRegistry, Gauge
+
 from cloudgraft.sdk.ratelimit import LogLimit
+
+# -- Metrics -----------------------------------------------------------------------------------------------------------
+
+
+NOT_ALLOWED = "not_allowed"  # a call of a client whose certificate is not an allowed one
+UNKNOWN = "unknown"  # a call without a certificate or token that the listener knows
+TOO_MANY = "too_many"  # a connection that was closed because the listener had too many
+TOO_SLOW = "too_slow"  # a connection that was closed because its handshake took too long
+FLOOD = "flood"  # a connection that was closed because many of its calls were refused
+
+Refuse = Callable[[str], None]  # counts a refusal by its reason
+
+
+class ListenerMetrics:
+    """The metrics of all listeners of a process."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._refused = prometheus_client.Counter(
+            "cloudgraft_refused_clients",
+            "Calls and connections refused, by listener and reason: not_allowed, unknown, too_many, too_slow, flood",
+            ["listener", "reason"],
+            registry=registry,
+        )
+        self._connections = Gauge(
+            "cloudgraft_connections", "Open connections of a listener", ["listener"], registry=registry
+        )
+        self._limit = Gauge(
+            "cloudgraft_connections_limit",
+            "Connections that a listener may hold",
+            ["listener"],
+            registry=registry,
+        )
+
+    def refusals(self, listener: str) -> Refuse:
+        """Counts refusals of that listener."""
+        for reason in (NOT_ALLOWED, UNKNOWN, TOO_MANY, TOO_SLOW, FLOOD):
+            self._refused.labels(listener, reason)
+
+        def refuse(reason: str) -> None:
+            self._refused.labels(listener, reason).inc()
+
+        return refuse
+
+    def watch(self, listener: str, count: Callable[[], int], limit: int) -> None:
+        """Exports the number of connections of that listener."""
+        self._connections.labels(listener).set_function(count)
+        self._limit.labels(listener).set(limit)
+
+
+# -- Connections that Python accepts -----------------------------------------------------------------------------------
+
 
 _LOCAL: Final = "local"  # the address of all connections through a unix socket
 
@@ -135,7 +189,7 @@ def _address(peer: object) -> Hashable:
     return host if isinstance(host, Hashable) else _LOCAL
 
 
-# -- Connections of a library ------------------------------------------------------------------------------------------
+# -- Connections that a library accepts --------------------------------------------------------------------------------
 # gRPC accepts connections by itself, limits their number, and then rejects any further client, even the autoscaler. It
 # cannot close one of its connections. The kernel can: a socket can be shut down through a duplicate of its
 # descriptor, and gRPC then sees the other side hang up.
@@ -229,3 +283,37 @@ class RateLimitedLog:
         if dropped is not None:
             self._logger.warning("dropped %d log lines like the next one", dropped.lines)
         self._logger.warning(message, *args, extra=extra)
+
+
+# -- File descriptors, divided so that no listener can take those of another -------------------------------------------
+
+
+log = logging.getLogger("cloudgraft.net")
+
+_ENOUGH: Final = 65_536  # descriptors; some libraries iterate over all possible ones
+# A process has at most four listeners (calls, drivers, operators, metrics). The other third is for the journal, the
+# clouds, plugins and the Kubernetes API.
+_SHARE: Final = 6
+_FEWEST: Final = 8
+
+
+def raise_descriptor_limit() -> int:
+    """Raises the process's soft limit of open files to its hard limit; returns the resulting limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _ENOUGH if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError) as error:
+            log.warning("cannot raise the limit of open files from %d to %d: %s", soft, wanted, error)
+    return _open_files()
+
+
+def connection_limit(wanted: int) -> int:
+    """The connection limit of a listener: what it asks for, but at most its share of the descriptors."""
+    return max(_FEWEST, min(wanted, _open_files() // _SHARE))
+
+
+def _open_files() -> int:
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _ENOUGH if soft == resource.RLIM_INFINITY else soft

@@ -10,9 +10,7 @@ from http.client import LineTooLong
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Final, cast
 
-from cloudgraft.net.connections import Connections
-from cloudgraft.net.descriptors import connection_limit
-from cloudgraft.net.metrics import Refuse
+from cloudgraft.net.connections import Connections, Refuse, connection_limit
 
 _HEADER_BYTES: Final = 16 * 1024  # of one request, its first line included
 

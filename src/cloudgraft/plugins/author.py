@@ -21,7 +21,7 @@ from typing import Final, NoReturn, Protocol
 import grpc
 from prometheus_client import CollectorRegistry
 
-from cloudgraft.net.metrics import ListenerMetrics
+from cloudgraft.net.connections import ListenerMetrics
 from cloudgraft.plugins import handshake
 from cloudgraft.plugins.handshake import Handshake, format_line
 from cloudgraft.plugins.throwaway_tls import KeyPair, make_key_pair
@@ -134,7 +134,7 @@ def make_plugin(plugin: Plugin | type[Plugin]) -> Plugin:
         found: object = plugin
     elif issubclass(plugin, _CLASSES):
         # The import takes a third of a plugin's start, and an object does not need it.
-        from cloudgraft.plugins.options import construct  # noqa: PLC0415
+        from cloudgraft.plugins.registry import construct  # noqa: PLC0415
 
         found = construct(plugin, _options(os.environ))
     else:

@@ -14,8 +14,7 @@ import grpc.aio
 
 from cloudgraft.certs.names import names_in_pem
 from cloudgraft.net import connections
-from cloudgraft.net.connections import RateLimitedLog, choose
-from cloudgraft.net.metrics import FLOOD, NOT_ALLOWED, TOO_MANY, Refuse
+from cloudgraft.net.connections import FLOOD, NOT_ALLOWED, TOO_MANY, RateLimitedLog, Refuse, choose
 
 # -- Closes connections that flood a gRPC listener, and untrusted ones when it is full ---------------------------------
 # gRPC can do neither. It counts the calls of all connections together, and accepts connections until the autoscaler

@@ -16,8 +16,8 @@ from typing import Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from cloudgraft.net.connections import ListenerMetrics
 from cloudgraft.net.http_threads import LimitedHandler, LimitedHttpServer
-from cloudgraft.net.metrics import ListenerMetrics
 from cloudgraft.sdk.errors import InvalidArgumentError, UnavailableError
 
 log = logging.getLogger("cloudgraft.server")

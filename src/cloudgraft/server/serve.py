@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 
-from cloudgraft.net.descriptors import raise_descriptor_limit
+from cloudgraft.net.connections import raise_descriptor_limit
 from cloudgraft.sdk.blocking import BlockingProvider, as_provider
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.server.listener import Access, ListenerLimits

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from cloudgraft.net.metrics import ListenerMetrics
+from cloudgraft.net.connections import ListenerMetrics
 from cloudgraft.sdk.errors import StatusCode
 from cloudgraft.wire.externalgrpc import RPCS
 

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cloudgraft.certs.token_file import bearer_of
-from cloudgraft.net.metrics import UNKNOWN, Refuse
+from cloudgraft.net.connections import UNKNOWN, Refuse
 from cloudgraft.sdk.errors import AuthenticationError, CloudgraftError, InternalError, PermissionDeniedError
 from cloudgraft.web.audit import AuditLog, AuditRecord
 from cloudgraft.web.identity import Caller, Gatekeeper

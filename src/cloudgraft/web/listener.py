@@ -24,9 +24,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cloudgraft.certs.names import names_in_der
 from cloudgraft.certs.pem import load_authority, load_tls, stamp
-from cloudgraft.net.connections import Connections, LimitedSocket
-from cloudgraft.net.descriptors import connection_limit
-from cloudgraft.net.metrics import ListenerMetrics
+from cloudgraft.net.connections import Connections, LimitedSocket, ListenerMetrics, connection_limit
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError, UnavailableError
 from cloudgraft.web.authentication import DOOR, PEER_NAMES, Door
 from cloudgraft.web.problems import MEDIA_TYPE, problem_of

@@ -9,7 +9,7 @@ import pytest
 from cloudgraft.client import Address, CloudConfig
 from cloudgraft.dock.runner import Speech
 from cloudgraft.plugins.author import DriverServer
-from cloudgraft.plugins.host.remote_driver import RemoteDriver
+from cloudgraft.plugins.host.remote import RemoteDriver
 from cloudgraft.sdk import CloudgraftError, Driver, Machine, MachineSpec, PartialList
 from cloudgraft.server.listener import Access
 from tests.dock.runner.drivers import running

@@ -1,4 +1,4 @@
-"""Calls a driver that runs in a child process, or in a server over TLS."""
+"""Calls providers and drivers that run in a child process, and drivers that run in a server over TLS."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from typing import Final, Protocol, TypeVar
 import grpc.aio
 from google.protobuf.message import Message
 
-from cloudgraft.client import CloudConfig
-from cloudgraft.client.channel import ReloadingChannel
+from cloudgraft.client import Address, CloudConfig, Connection, RemoteProvider
+from cloudgraft.client.channel import ReloadingChannel, cut_calls_are_errors
 from cloudgraft.client.driver_calls import call_driver, created, decoding, unknown_if_cut
 from cloudgraft.plugins.host.connection import LARGEST_MESSAGE
 from cloudgraft.plugins.host.process import PluginSpec, Timing
-from cloudgraft.plugins.host.supervisor import Supervisor
+from cloudgraft.plugins.host.supervisor import PluginStatus, Supervisor
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import DeadlineError, InternalError, InvalidArgumentError, UnavailableError
 from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.sdk.list_budget import current_budget
 from cloudgraft.wire import driver as wire
 from cloudgraft.wire.pb import driver_pb2 as pb
+from cloudgraft.wire.rpc import Rpc
 
 log = logging.getLogger("cloudgraft.plugins")
 
@@ -195,3 +196,50 @@ class RemoteDriver(Driver):
         """Returns the timeout of a call. For a create the driver declares its own."""
         own = self.traits.create_timeout if rpc == "Create" else None
         return self._timeout if own is None else max(self._timeout, own.total_seconds())
+
+
+# -- The provider ------------------------------------------------------------------------------------------------------
+
+
+class PluginProvider(RemoteProvider):
+    """A provider in a plugin process that cloudgraft starts and restarts.
+
+    While it is not running, every call fails at once with UnavailableError; put a SnapshotProvider in front to keep its
+    groups. A call in flight when it ends fails too, and may have been carried out.
+    """
+
+    def __init__(
+        self, spec: PluginSpec, *, timing: Timing | None = None, call_timeout: timedelta = timedelta(seconds=5)
+    ) -> None:
+        self.supervisor = Supervisor(spec, timing=timing)
+        address = Address(text=self.supervisor.name, host="localhost", port="0")
+        super().__init__(_PluginConnection(self.supervisor, CloudConfig(address=address, grpc_timeout=call_timeout)))
+
+    @property
+    def status(self) -> PluginStatus:
+        """The plugin's current status."""
+        return self.supervisor.status
+
+    async def start(self) -> None:
+        """Starts the plugin. Only a command that cannot be executed is an error; other failures are retried."""
+        await self.supervisor.start()
+
+    async def close(self) -> None:
+        """Stops the plugin and all its descendants."""
+        await self.supervisor.stop()
+
+
+class _PluginConnection(Connection):
+    """Makes each call over the connection to the plugin's current run."""
+
+    def __init__(self, supervisor: Supervisor, config: CloudConfig) -> None:
+        super().__init__(config)
+        self._supervisor = supervisor
+
+    def channel(self) -> grpc.aio.Channel:
+        return self._supervisor.channel()
+
+    async def call(self, rpc: Rpc, request: Message) -> Message:
+        self._supervisor.connection()  # raises here while there is none: the supervisor has logged why
+        with cut_calls_are_errors():
+            return await super().call(rpc, request)
