@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from cloudgraft.dock.protocol.messages import Key
-from cloudgraft.wire.dock import CONNECT, REGISTER, V0_SERVICES, V1_SERVICE
+from cloudgraft.dock.protocol.v0 import REGISTER_CALL, SERVICES
+from cloudgraft.dock.protocol.v1 import CONNECT, SERVICE
 from cloudgraft.wire.pb import dock_pb2 as v1
 from cloudgraft.wire.pb import dock_v0_pb2 as v0
 from cloudgraft.wire.pb import driver_pb2
@@ -43,7 +44,7 @@ class Words(Protocol):
 class V1Words:
     """Our own protocol."""
 
-    path = f"/{V1_SERVICE}/{CONNECT}"
+    path = f"/{SERVICE}/{CONNECT}"
     server_first = False
 
     def opening(self, driver: int) -> bytes:
@@ -67,7 +68,7 @@ class V1Words:
 class V0Words:
     """The protocol of 2018."""
 
-    path = f"/{V0_SERVICES[0]}/{REGISTER}"
+    path = f"/{SERVICES[0]}/{REGISTER_CALL}"
     server_first = True
 
     def opening(self, driver: int) -> bytes:

@@ -15,8 +15,8 @@ from cloudgraft.dock.hub.listener import DockListener
 from cloudgraft.dock.hub.settings import HubSettings
 from cloudgraft.dock.hub.standalone import EngineService
 from cloudgraft.dock.protocol.messages import Key
-from cloudgraft.net.metrics import ListenerMetrics
-from cloudgraft.wire.dock import V1_SERVICE
+from cloudgraft.dock.protocol.v1 import SERVICE
+from cloudgraft.net.connections import ListenerMetrics
 from cloudgraft.wire.driver import SERVICE as DRIVER_SERVICE
 from tests.attacks import frames
 from tests.attacks.http2 import Http2, Target, Toll, flood
@@ -70,7 +70,7 @@ async def attacked(directory: Path) -> AsyncIterator[tuple[Place, Http2, Toll]]:
         await place.listener.close(0)
 
 
-@pytest.mark.parametrize("method", [f"/{V1_SERVICE}/GetSecret", f"/{DRIVER_SERVICE}/List", "/no.such.Service/Method"])
+@pytest.mark.parametrize("method", [f"/{SERVICE}/GetSecret", f"/{DRIVER_SERVICE}/List", "/no.such.Service/Method"])
 async def test_an_unknown_caller_is_refused_at_the_headers(tmp_path: Path, method: str) -> None:
     async with attacked(tmp_path) as (place, connection, toll):
         block = frames.header_block(method)
@@ -83,6 +83,6 @@ async def test_an_unknown_caller_is_refused_at_the_headers(tmp_path: Path, metho
 
 async def test_an_unknown_caller_that_floods_is_cut_off(tmp_path: Path) -> None:
     async with attacked(tmp_path) as (place, connection, _):
-        block = frames.header_block(f"/{V1_SERVICE}/GetSecret")
+        block = frames.header_block(f"/{SERVICE}/GetSecret")
         await flood(connection, block)
         assert place.refused("flood") == 1

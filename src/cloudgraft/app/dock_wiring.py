@@ -25,7 +25,7 @@ from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.drivers.router.driver import drivers_within
 from cloudgraft.engine.engine import Engine
 from cloudgraft.kube.connect import connect, connect_in_cluster
-from cloudgraft.net.metrics import ListenerMetrics
+from cloudgraft.net.connections import ListenerMetrics
 from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
 
 if TYPE_CHECKING:

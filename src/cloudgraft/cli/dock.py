@@ -22,7 +22,7 @@ from cloudgraft.cli.dock_connect import command as connect_command
 from cloudgraft.cli.views.admin import ago, console, output_option, print_json, table
 from cloudgraft.config import Config, ConfigError, load
 from cloudgraft.config.sections.dock import Dock
-from cloudgraft.net.metrics import ListenerMetrics
+from cloudgraft.net.connections import ListenerMetrics
 from cloudgraft.sdk.errors import PreconditionError, UnsupportedError
 from cloudgraft.server.ops import OpsServer
 from cloudgraft.server.serve import settle

@@ -15,8 +15,8 @@ from google.protobuf.message import Message
 from cloudgraft.client import CloudConfig
 from cloudgraft.client.channel import ChannelOptions, ReloadingChannel
 from cloudgraft.client.driver_calls import call_driver, created, decoding, unknown_if_cut
-from cloudgraft.dock.protocol.conversion_v1 import converted
 from cloudgraft.dock.protocol.messages import Key
+from cloudgraft.dock.protocol.v1 import converted
 from cloudgraft.dock.slot import DriverSlot
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError

@@ -187,7 +187,7 @@ def _length(value: int) -> bytes:
 
 
 async def test_more_machines_than_anybody_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cloudgraft.dock.protocol.conversion_v1.MOST_ITEMS", 10)
+    monkeypatch.setattr("cloudgraft.dock.protocol.v1.MOST_ITEMS", 10)
     monkeypatch.setattr("cloudgraft.dock.protocol.v0.MOST_ITEMS", 10)
     for dialect, data in ((DialectV1(), result_v1(list=list_v1(11))), (DialectV0(), list_v0(11))):
         with pytest.raises(InternalError, match="more than 10"):

@@ -15,10 +15,10 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
-from cloudgraft.dock.protocol.conversion_v1 import operation_to_pb
 from cloudgraft.dock.protocol.messages import ClassRef, Operation, Verb
+from cloudgraft.dock.protocol.v0 import REGISTER_CALL, SERVICES
+from cloudgraft.dock.protocol.v1 import CONNECT, SERVICE, put_operation
 from cloudgraft.sdk.driver import Machine, MachineSpec
-from cloudgraft.wire.dock import CONNECT, REGISTER, V0_SERVICES, V1_SERVICE, v0_rpcs, v1_rpcs
 from cloudgraft.wire.pb import dock_pb2 as v1
 from cloudgraft.wire.pb import dock_v0_pb2 as v0
 from tests.own_port import OWN_PORT
@@ -48,7 +48,9 @@ class Visit:
     async def ask(self, operation: Operation, number: int | None = None) -> int:
         """Sends an operation; its number."""
         chosen = next(self.numbers) if number is None else number
-        await self.say(operation=operation_to_pb(chosen, self.hub_id, operation))
+        message = v1.Operation()
+        put_operation(message, chosen, self.hub_id, operation)
+        await self.say(operation=message)
         return chosen
 
     async def result(self, *, acknowledged: bool = True) -> v1.Result:
@@ -123,22 +125,18 @@ class SmallHub:
 
     def _handlers(self) -> list[grpc.GenericRpcHandler]:
         unary: Callable[..., grpc.RpcMethodHandler[Any, Any]] = grpc.unary_unary_rpc_method_handler
-        names = v1_rpcs()
         own = {
             CONNECT: grpc.stream_stream_rpc_method_handler(self._connect),
-            "GetMachineClass": unary(self._class, names["GetMachineClass"].request.FromString),
-            "GetSecret": unary(self._secret, names["GetSecret"].request.FromString),
+            "GetMachineClass": unary(self._class, v1.GetMachineClassRequest.FromString),
+            "GetSecret": unary(self._secret, v1.GetSecretRequest.FromString),
         }
-        found = [grpc.method_handlers_generic_handler(V1_SERVICE, own)]
-        for service in V0_SERVICES:
-            old = v0_rpcs(service)
-            methods = {
-                REGISTER: grpc.stream_stream_rpc_method_handler(self._register),
-                "GetMachineClass": unary(self._old_class, old["GetMachineClass"].request.FromString),
-                "GetSecret": unary(self._old_secret, old["GetSecret"].request.FromString),
-            }
-            found.append(grpc.method_handlers_generic_handler(service, methods))
-        return found
+        old = {
+            REGISTER_CALL: grpc.stream_stream_rpc_method_handler(self._register),
+            "GetMachineClass": unary(self._old_class, v0.MachineClassMeta.FromString),
+            "GetSecret": unary(self._old_secret, v0.SecretMeta.FromString),
+        }
+        services = {SERVICE: own, **dict.fromkeys(SERVICES, old)}
+        return [grpc.method_handlers_generic_handler(name, methods) for name, methods in services.items()]
 
     async def _connect(self, _: object, context: Context) -> None:
         self.metadata.append(dict(context.invocation_metadata() or ()))

@@ -16,7 +16,7 @@ from cloudgraft.certs.pem import TlsMaterial, load_tls, stamp
 from cloudgraft.dock.access import Access, Context
 from cloudgraft.dock.hub.service import listener_limits, server_options
 from cloudgraft.dock.hub.settings import HubSettings
-from cloudgraft.net.metrics import UNKNOWN, ListenerMetrics
+from cloudgraft.net.connections import UNKNOWN, ListenerMetrics
 from cloudgraft.sdk.errors import AuthenticationError, CloudgraftError, UnavailableError
 from cloudgraft.server.clients import ConnectionWatch, UnknownMethods
 from cloudgraft.server.listener import abort, check_exposure, has_port

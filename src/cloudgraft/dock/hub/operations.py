@@ -91,15 +91,18 @@ class Waiting:
         dialect: Dialect,
         outbox: Outbox,
         tombstones: Tombstones,
+        *,
+        cancel: Callable[[int], None],
         late: Callable[[], None],
     ) -> None:
-        """``late`` is called when a result arrived at the same moment as its caller left."""
+        """``cancel`` tells the driver that a caller has left; ``late`` is called when its result came just then."""
         self._info = info
         self._most = info.max_in_flight
         self._dialect = dialect
         self._numbers = dialect.numbers()
         self._outbox = outbox
         self._tombstones = tombstones
+        self._cancel = cancel
         self._late = late
         self._loop = asyncio.get_running_loop()  # cached: each lookup is a system call
         self._waits: dict[int, Wait] = {}
@@ -161,8 +164,7 @@ class Waiting:
             return
         self._bury(wait)
         if wait.sent:
-            words = self._dialect.cancel(wait.number)
-            self._outbox.notify(lambda: words)
+            self._cancel(wait.number)
 
     def _bury(self, wait: Wait) -> None:
         if wait.sent:

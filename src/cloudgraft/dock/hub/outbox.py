@@ -9,6 +9,8 @@ from datetime import timedelta
 from typing import Final
 
 from cloudgraft.dock.protocol.dialect import Dialect
+from cloudgraft.dock.protocol.v1 import duration_to_pb
+from cloudgraft.wire.pb import dock_pb2 as pb
 
 # -- Bounded queue -----------------------------------------------------------------------------------------------------
 # A driver that never reads must not fill the memory.
@@ -103,14 +105,24 @@ class Notifications:
         self._beat_queued = False
 
     def welcome(self, session_id: str, heartbeat: float, max_message_bytes: int) -> None:
-        """Tells the driver that it was admitted."""
-        words = self._dialect.welcome(session_id, heartbeat, max_message_bytes)
-        self._outbox.notify(lambda: words)
+        """Admits the driver."""
+        welcome = pb.Welcome(
+            session_id=session_id,
+            heartbeat=duration_to_pb(timedelta(seconds=heartbeat)),
+            max_message_bytes=max_message_bytes,
+        )
+        self._send(pb.HubMessage(welcome=welcome))
 
     def drain(self, grace: float) -> None:
         """Announces that the hub is going to close."""
-        words = self._dialect.drain(timedelta(seconds=grace))
-        self._outbox.notify(lambda: words)
+        self._send(pb.HubMessage(drain=pb.Drain(grace=duration_to_pb(timedelta(seconds=grace)))))
+
+    def cancel(self, number: int) -> None:
+        """Cancels an operation whose caller has left."""
+        self._send(pb.HubMessage(cancel=pb.Cancel(id=number)))
+
+    def _send(self, message: pb.HubMessage) -> None:
+        self._outbox.notify(lambda: self._dialect.notification(message))
 
     def beat(self) -> None:
         """Sends a heartbeat."""
@@ -146,7 +158,7 @@ class Notifications:
     def _heartbeat(self) -> bytes | None:
         self._beat_queued = False
         self._beats += 1
-        return self._dialect.heartbeat(self._beats)
+        return self._dialect.notification(pb.HubMessage(heartbeat=pb.Heartbeat(number=self._beats)))
 
     def _time_to_acknowledge(self) -> None:
         self._will_acknowledge = False
@@ -155,8 +167,12 @@ class Notifications:
 
     def _acknowledgement(self) -> bytes | None:
         numbers, self._acknowledged = self._acknowledged, []
-        return self._dialect.acknowledge(numbers) if numbers else None
+        if not numbers:
+            return None
+        return self._dialect.notification(pb.HubMessage(acknowledge=pb.Acknowledge(ids=numbers)))
 
     def _changes(self) -> bytes | None:
         (classes, secrets), self._changed = self._changed, ({}, {})
-        return self._dialect.changed(list(classes), list(secrets))
+        return self._dialect.notification(
+            pb.HubMessage(changed=pb.Changed(machine_classes=list(classes), secrets=list(secrets)))
+        )

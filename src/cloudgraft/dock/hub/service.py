@@ -19,7 +19,8 @@ from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.hub.admission import Admission
 from cloudgraft.dock.hub.session import Session
 from cloudgraft.dock.hub.settings import HubSettings
-from cloudgraft.dock.protocol.conversion_v1 import class_to_pb, secret_to_pb
+from cloudgraft.dock.protocol import v0 as protocol_v0
+from cloudgraft.dock.protocol import v1 as protocol_v1
 from cloudgraft.dock.protocol.dialect import Dialect
 from cloudgraft.dock.protocol.messages import MachineClass, Secret
 from cloudgraft.sdk.errors import (
@@ -30,7 +31,6 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.server.clients import only_message
 from cloudgraft.server.listener import ListenerLimits, abort
-from cloudgraft.wire.dock import CONNECT, REGISTER, V0_SERVICES, V1_SERVICE
 from cloudgraft.wire.pb import dock_pb2 as v1
 from cloudgraft.wire.pb import dock_v0_pb2 as v0
 
@@ -160,16 +160,16 @@ class DockService:
     def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
         """One handler for each service name."""
         methods_v1 = {
-            CONNECT: self._stream(self._v1),
+            protocol_v1.CONNECT: self._stream(self._v1),
             "GetMachineClass": self._unary(v1.GetMachineClassRequest, self._class_v1),
             "GetSecret": self._unary(v1.GetSecretRequest, self._secret_v1),
         }
         methods_v0 = {
-            REGISTER: self._stream(self._v0),
+            protocol_v0.REGISTER_CALL: self._stream(self._v0),
             "GetMachineClass": self._unary(v0.MachineClassMeta, self._class_v0),
             "GetSecret": self._unary(v0.SecretMeta, self._secret_v0),
         }
-        services = ((V1_SERVICE, methods_v1), *((name, methods_v0) for name in V0_SERVICES))
+        services = ((protocol_v1.SERVICE, methods_v1), *((name, methods_v0) for name in protocol_v0.SERVICES))
         return [grpc.method_handlers_generic_handler(name, methods) for name, methods in services]
 
     def _stream(self, dialect: Dialect) -> grpc.RpcMethodHandler[Any, Any]:
@@ -185,10 +185,12 @@ class DockService:
         return grpc.stream_stream_rpc_method_handler(serve)
 
     def _class_v1(self, request: v1.GetMachineClassRequest, context: Context) -> Message:
-        return class_to_pb(self._class_requests.machine_class(context, request.name))
+        found = self._class_requests.machine_class(context, request.name)
+        return v1.MachineClass(name=found.name, revision=found.revision, json=found.json)
 
     def _secret_v1(self, request: v1.GetSecretRequest, context: Context) -> Message:
-        return secret_to_pb(self._class_requests.secret_of(context, request.machine_class))
+        found = self._class_requests.secret_of(context, request.machine_class)
+        return v1.Secret(revision=found.revision, data=found.data)
 
     def _class_v0(self, request: v0.MachineClassMeta, context: Context) -> Message:
         return v0.MachineClass(data=self._class_requests.machine_class(context, request.name).json)

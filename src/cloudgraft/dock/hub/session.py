@@ -82,9 +82,16 @@ class Session:
         self._writing_since: float | None = None
         self._outbox = Outbox(limit=settings.outbox, limit_bytes=settings.outbox_bytes)
         self._tombstones = tombstones
-        self._waiting = Waiting(info, dialect, self._outbox, tombstones, lambda: hub_context.late(self))
-        self._unasked = Bucket(settings.unasked, settings.unasked_per_second, clock)
         self.notifications = Notifications(dialect, self._outbox)
+        self._waiting = Waiting(
+            info,
+            dialect,
+            self._outbox,
+            tombstones,
+            cancel=self.notifications.cancel,
+            late=lambda: hub_context.late(self),
+        )
+        self._unasked = Bucket(settings.unasked, settings.unasked_per_second, clock)
         self._pings: set[asyncio.Future[None]] = set()
         self._closed = asyncio.Event()
         self._malformed = self._succeeded = self._failed = 0

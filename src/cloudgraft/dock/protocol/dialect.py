@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Awaitable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, ClassVar, Final
 
 from cloudgraft.dock.protocol.messages import DriverInfo, Key, Operation, Result
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 from cloudgraft.sdk.secrecy import redacted
+from cloudgraft.wire.pb import dock_pb2
 
 _LONGEST_NAME: Final = 253
 LONGEST_TEXT: Final = 2000  # characters of a driver's error that are kept
@@ -73,10 +73,6 @@ class Dialect(ABC):
     def introduction(self, data: bytes) -> Introduction:
         """Returns the driver's description of itself; raises InvalidArgumentError."""
 
-    def welcome(self, session_id: str, heartbeat: float, max_message_bytes: int) -> bytes | None:
-        """The message that admits a driver."""
-        return None
-
     def reject(self, error: CloudgraftError) -> bytes | None:
         """The message that rejects a driver."""
         return None
@@ -100,24 +96,8 @@ class Dialect(ABC):
         Decodes a long list in steps, so that other tasks can run.
         """
 
-    def heartbeat(self, number: int) -> bytes | None:
-        """A heartbeat."""
-        return None
-
-    def cancel(self, number: int) -> bytes | None:
-        """The message that cancels an operation whose caller has left."""
-        return None
-
-    def acknowledge(self, numbers: Sequence[int]) -> bytes | None:
-        """The message that acknowledges these results, so that they are not sent again."""
-        return None
-
-    def changed(self, classes: Sequence[str], secrets: Sequence[str]) -> bytes | None:
-        """The message that these classes and secrets have changed."""
-        return None
-
-    def drain(self, grace: timedelta) -> bytes | None:
-        """The message that the hub is going to close."""
+    def notification(self, message: dock_pb2.HubMessage) -> bytes | None:
+        """Encodes a notification of v1. None: the version has none."""
         return None
 
 

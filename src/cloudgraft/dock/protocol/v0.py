@@ -32,6 +32,8 @@ from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError, UnsupportedError
 from cloudgraft.wire.pb import dock_v0_pb2 as pb
 
+SERVICES: Final = ("service.Servicegrpc", "infra.Infragrpc")  # the second name is the older one
+REGISTER_CALL: Final = "Register"  # the stream
 PROTOCOL: Final = "v0"
 REGISTER: Final = "register"
 UNREGISTER: Final = "unregister"

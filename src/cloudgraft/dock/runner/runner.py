@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import threading
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import grpc.aio
@@ -14,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from cloudgraft.dock.runner.adapter import Docked
 from cloudgraft.dock.runner.connection import Dialled, End, dial, why
-from cloudgraft.dock.runner.options import RunnerOptions, RunnerSettings, Speech
+from cloudgraft.dock.runner.options import RunnerOptions, RunnerSettings, Speech, Tls
 from cloudgraft.dock.runner.session_v0 import ByProviderId, SessionV0
 from cloudgraft.dock.runner.session_v1 import SessionV1
 from cloudgraft.dock.runner.state import RunnerState, Session
@@ -24,6 +26,7 @@ from cloudgraft.sdk.contain import contained
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError
 from cloudgraft.sdk.secrecy import redacted
+from cloudgraft.server.signals import StopSignals
 
 log = logging.getLogger("cloudgraft.dock")
 
@@ -178,3 +181,67 @@ class DockRunner:
         is_v1 = self.options.settings.speech is Speech.V1
         session: Session = SessionV1(dialled, self._state) if is_v1 else SessionV0(dialled, self._state)
         return await session.run()
+
+
+# -- One line for a driver's main() ------------------------------------------------------------------------------------
+
+
+def run(
+    driver: Driver | BlockingDriver,
+    *,
+    address: str,
+    kind: str,
+    api_version: str,
+    tls: Tls | None = None,
+    token_file: Path | str = "",
+    settings: RunnerSettings | None = None,
+) -> None:
+    """Connects a driver to a hub, and serves it until SIGTERM or SIGINT. Blocks; for the main thread of a program.
+
+    ``kind`` and ``api_version`` say which machine classes the driver serves. Without ``tls`` the hub must be on this
+    machine. Retries for ever when the hub is away or rejects the driver.
+    """
+    options = RunnerOptions(
+        address=address,
+        kind=kind,
+        api_version=api_version,
+        tls=tls,
+        token_file=token_file,
+        settings=settings or RunnerSettings(),
+    )
+    _check_no_loop()
+    handler = logging.StreamHandler()
+    handler.setFormatter(_WithoutSecrets("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])  # unless logging is configured
+    asyncio.run(run_until_told(driver, options))
+
+
+class _WithoutSecrets(logging.Formatter):
+    """Redacts log lines: those of a driver, and exceptions of libraries, may quote credentials."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redacted(super().format(record))
+
+
+def _check_no_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise PreconditionError("run() blocks, and an event loop runs here: await run_until_told(driver, options) instead")
+
+
+async def run_until_told(driver: Driver | BlockingDriver, options: RunnerOptions) -> None:
+    """The same inside an event loop of the main thread, which is the one that receives signals."""
+    if threading.current_thread() is not threading.main_thread():
+        raise PreconditionError("only the main thread gets signals: in another one use DockRunner, with start and stop")
+    runner = DockRunner(driver, options)
+    with StopSignals() as signals:
+        try:
+            await runner.start()
+            await signals.wait()
+        except asyncio.CancelledError:
+            if not signals.while_starting:
+                raise
+        finally:
+            await runner.stop()

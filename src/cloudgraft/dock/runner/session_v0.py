@@ -15,6 +15,7 @@ from typing import Final, cast
 
 from cloudgraft.dock.protocol.codes import Code, decode, encode, error_of
 from cloudgraft.dock.protocol.messages import ClassRef, MachineClass, Operation, Result, Secret, Verb
+from cloudgraft.dock.protocol.v0 import REGISTER_CALL, SERVICES
 from cloudgraft.dock.runner.adapter import status_of
 from cloudgraft.dock.runner.classes import class_from_json
 from cloudgraft.dock.runner.connection import Dialled, End
@@ -23,7 +24,6 @@ from cloudgraft.dock.runner.state import RunnerState, Session
 from cloudgraft.dock.runner.work import Job
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec
 from cloudgraft.sdk.errors import InternalError, PreconditionError
-from cloudgraft.wire.dock import REGISTER, V0_SERVICES
 from cloudgraft.wire.driver import expect_all
 from cloudgraft.wire.pb import dock_v0_pb2 as pb
 
@@ -97,7 +97,7 @@ class ByProviderId(Driver):
 
 log = logging.getLogger("cloudgraft.dock")
 
-SERVICES: Final = dict(zip((Speech.V0, Speech.V0_INFRA), V0_SERVICES, strict=True))
+_SERVICES: Final = dict(zip((Speech.V0, Speech.V0_INFRA), SERVICES, strict=True))
 _TIMEOUT: Final = timedelta(minutes=5)  # v0 sends none
 _WRITE_TIMEOUT: Final = 60.0  # seconds that a write may block
 _LARGEST: Final = 16 * 1024 * 1024  # bytes; a larger message would end every connection
@@ -109,8 +109,8 @@ class SessionV0(Session):
     is_versioned = False
 
     def __init__(self, dialled: Dialled, state: RunnerState) -> None:
-        self._service = SERVICES[state.options.settings.speech]
-        super().__init__(dialled, state, f"/{self._service}/{REGISTER}")
+        self._service = _SERVICES[state.options.settings.speech]
+        super().__init__(dialled, state, f"/{self._service}/{REGISTER_CALL}")
         self._hub_id = secrets.token_hex(8)  # operation numbers of v0 start again with each connection
 
     async def run(self) -> End:

@@ -11,14 +11,16 @@ from typing import Final
 from google.protobuf.duration_pb2 import Duration
 
 from cloudgraft.dock.protocol.codes import Code, code_from
-from cloudgraft.dock.protocol.conversion_v1 import (
+from cloudgraft.dock.protocol.messages import DriverInfo, MachineClass, Operation, Result, Secret, Verb
+from cloudgraft.dock.protocol.v1 import (
+    CONNECT,
     PROTOCOL,
+    SERVICE,
+    duration_from_pb,
     hello_to_pb,
     operation_from_pb,
     result_to_pb,
-    secret_from_pb,
 )
-from cloudgraft.dock.protocol.messages import DriverInfo, MachineClass, Operation, Result, Secret, Verb
 from cloudgraft.dock.runner.adapter import Docked, status_of
 from cloudgraft.dock.runner.classes import class_from_json
 from cloudgraft.dock.runner.connection import LARGEST_MESSAGE, Dialled, End
@@ -26,7 +28,6 @@ from cloudgraft.dock.runner.options import RunnerOptions
 from cloudgraft.dock.runner.state import ResultPriority, RunnerState, Session
 from cloudgraft.dock.runner.work import Job
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError
-from cloudgraft.wire.dock import CONNECT, V1_SERVICE, duration_from_pb
 from cloudgraft.wire.driver import machine_from_pb
 from cloudgraft.wire.pb import dock_pb2 as pb
 
@@ -92,7 +93,7 @@ class SessionV1(Session):
     is_versioned = True
 
     def __init__(self, dialled: Dialled, state: RunnerState) -> None:
-        super().__init__(dialled, state, f"/{V1_SERVICE}/{CONNECT}")
+        super().__init__(dialled, state, f"/{SERVICE}/{CONNECT}")
         self._beats = 0
         self._hub_id = ""  # id of the hub's process, as its operations say
         self._largest = LARGEST_MESSAGE  # bytes
@@ -126,7 +127,7 @@ class SessionV1(Session):
 
     async def machine_class(self, name: str) -> MachineClass:
         """See :class:`Source`."""
-        path = f"/{V1_SERVICE}/GetMachineClass"
+        path = f"/{SERVICE}/GetMachineClass"
         found = await self._dialled.ask(path, pb.GetMachineClassRequest(name=name), pb.MachineClass)
         return class_from_json(found.json, name=name, key=self._state.options.key, revision=found.revision)
 
@@ -135,8 +136,13 @@ class SessionV1(Session):
         if not machine_class.secret:
             return None
         request = pb.GetSecretRequest(machine_class=machine_class.name)
-        found = await self._dialled.ask(f"/{V1_SERVICE}/GetSecret", request, pb.Secret)
-        return replace(secret_from_pb(found, machine_class.secret), namespace=machine_class.namespace)
+        found = await self._dialled.ask(f"/{SERVICE}/GetSecret", request, pb.Secret)
+        return Secret(
+            name=machine_class.secret,
+            namespace=machine_class.namespace,
+            revision=found.revision,
+            data=dict(found.data),
+        )
 
     async def _shake_hands(self) -> pb.HubMessage:
         state = self._state
