@@ -18,7 +18,7 @@ from cloudgraft.dock.access import CallerAccess, rules_of
 from cloudgraft.dock.classes.feed import ClassFeed
 from cloudgraft.dock.driver import DockDriver
 from cloudgraft.dock.hub.hub import Hub, HubSettings
-from cloudgraft.dock.hub.listener import DockListener, DockTlsFiles
+from cloudgraft.dock.hub.listener import DockListener
 from cloudgraft.dock.hub.metrics import DockMetrics
 from cloudgraft.dock.hub.standalone import EngineService
 from cloudgraft.dock.protocol.messages import Key
@@ -27,6 +27,7 @@ from cloudgraft.engine.engine import Engine
 from cloudgraft.kube.connect import connect, connect_in_cluster
 from cloudgraft.net.connections import ListenerMetrics
 from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
+from cloudgraft.server.tls import ServerFiles
 
 if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient  # needs an extra
@@ -152,10 +153,10 @@ async def _end(tasks: list[asyncio.Task[None]]) -> None:
     await asyncio.wait(tasks)
 
 
-def _tls(dock: Dock) -> DockTlsFiles | None:
+def _tls(dock: Dock) -> ServerFiles | None:
     if dock.tls is None:
         return None
-    return DockTlsFiles(cert=dock.tls.cert, key=dock.tls.key, client_ca=dock.tls.client_ca)
+    return ServerFiles(cert=dock.tls.cert, key=dock.tls.key, client_ca=dock.tls.client_ca)
 
 
 def _client(config: Config) -> KubeClient | None:

@@ -20,23 +20,31 @@ log = logging.getLogger("cloudgraft.server")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TlsFiles:
+class ServerFiles:
     """The paths of the server's certificate, its key and the CA of its clients (PEM)."""
 
     cert: Path
     key: Path
+    client_ca: Path | None = None  # None: clients authenticate by token alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles(ServerFiles):
+    """The same for mTLS: each client has a certificate."""
+
     client_ca: Path
 
 
 class ReloadingCredentials:
-    """mTLS credentials for a gRPC server that follow their files."""
+    """Credentials for a gRPC server that follow their files."""
 
-    def __init__(self, files: TlsFiles) -> None:
+    def __init__(self, files: ServerFiles) -> None:
         """Reads the files; raises an error that names the file when they cannot be used."""
-        self._paths = (files.cert, files.key, files.client_ca)
+        self._files = files
+        self._paths = [path for path in (files.cert, files.key, files.client_ca) if path is not None]
         self._lock = threading.Lock()
         self._seen = stamp(*self._paths)
-        self._loaded = load_tls(*self._paths)
+        self._loaded = self._load()
         self._given = self._loaded  # what gRPC got last
 
     @property
@@ -51,11 +59,11 @@ class ReloadingCredentials:
         return self._loaded
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """The credentials for a gRPC listener; the handshake fails for a client without a certificate of the CA."""
+        """The credentials for a gRPC listener. With a CA, the handshake fails for a client without its certificate."""
         return grpc.dynamic_ssl_server_credentials(
             _configuration(self._loaded),
             self._fetch,  # type: ignore[arg-type]  # None is "no change", which the stubs do not know
-            require_client_authentication=True,
+            require_client_authentication=self._files.client_ca is not None,
         )
 
     def reload(self) -> bool:
@@ -66,12 +74,15 @@ class ReloadingCredentials:
                 return False
             self._seen = now  # also when they cannot be used: that is logged once, not at every connection
             try:
-                self._loaded = load_tls(*self._paths)
+                self._loaded = self._load()
             except CloudgraftError as error:
                 log.warning("new TLS files cannot be used, the old ones stay", extra={"error": str(error)})
                 return False
             log.info("TLS files read again", extra={"cert": str(self._paths[0])})
             return True
+
+    def _load(self) -> TlsMaterial:
+        return load_tls(self._files.cert, self._files.key, self._files.client_ca)
 
     def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
         # gRPC calls this in its own thread, before each handshake. An exception here would refuse the client.

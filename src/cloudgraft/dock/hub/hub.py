@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import Counter
@@ -10,25 +11,113 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import grpc
+import grpc.aio
 
-from cloudgraft.dock.access import Access
+from cloudgraft.dock.access import Access, Context, admit
 from cloudgraft.dock.classes.store import MachineClasses
-from cloudgraft.dock.hub.admission import Admission, Registry
-from cloudgraft.dock.hub.service import ClassRequests, DockService
+from cloudgraft.dock.hub.service import DockService
 from cloudgraft.dock.hub.session import HubContext, Session, State
 from cloudgraft.dock.hub.settings import DriverReport, HubSettings, Limits
-from cloudgraft.dock.protocol.dialect import Tombstones
+from cloudgraft.dock.protocol.dialect import Dialect, Introduction, Tombstones
 from cloudgraft.dock.protocol.messages import Answer, DriverInfo, Key, Operation
-from cloudgraft.dock.protocol.v0 import DialectV0
-from cloudgraft.dock.protocol.v1 import DialectV1
-from cloudgraft.sdk.errors import PermissionDeniedError, UnavailableError
+from cloudgraft.sdk.errors import (
+    AlreadyExistsError,
+    CloudgraftError,
+    DeadlineError,
+    InvalidArgumentError,
+    PermissionDeniedError,
+    RateLimitedError,
+    UnavailableError,
+)
+from cloudgraft.server.listener import abort
 
 __all__ = ["DriverReport", "Hub", "HubSettings"]
 
 log = logging.getLogger("cloudgraft.dock")
 
 _TICKS: Final = 4  # checks of all connections in one heartbeat
-_PATIENCE: Final = 1.5  # heartbeats that a driver has to answer a probe when another one wants its key
+_PROBE: Final = 1.5  # heartbeats that a driver has to answer a probe when another one wants its key
+_REJECT_TIMEOUT: Final = 1.0  # seconds; a driver that does not read misses the message, and must not delay others
+_V0_TOMBSTONES: Final = 1000  # for one connection: its operation numbers mean nothing on another
+
+
+class Registry:
+    """The drivers that are ready, by key.
+
+    A process that reconnects replaces its own session: its old connection is dead, and the hub may not know yet. A
+    different process waits until the hub has probed the holder. In v0 the hub cannot probe, and processes have no id:
+    the first one keeps the key, as in 2018, until its connection ends. Keepalive ends that of a frozen process.
+    """
+
+    def __init__(self, probe: float) -> None:
+        """``probe``: seconds that a holder has to answer a probe."""
+        self._probe = probe
+        self._holders: dict[Key, Session] = {}
+        self._contested: set[Key] = set()  # keys whose holder is being probed
+
+    def get(self, key: Key) -> Session | None:
+        """The driver of this key."""
+        return self._holders.get(key)
+
+    def sessions(self) -> Sequence[Session]:
+        """All registered sessions."""
+        return list(self._holders.values())
+
+    async def admit(self, newcomer: Session) -> None:
+        """Registers the session under its key; raises AlreadyExistsError when another live driver holds it.
+
+        The session is registered when this returns: nothing is awaited after registering.
+        """
+        key = newcomer.key
+        holder = self._holders.get(key)
+        if holder is not None and not _same_process(holder, newcomer):
+            await self._contest(holder, newcomer)
+        holder = self._holders.get(key)
+        if holder is not None:
+            self._evict(holder)
+        self._holders[key] = newcomer
+
+    def release(self, session: Session) -> bool:
+        """Unregisters the session; False when another one holds the key by then."""
+        if self._holders.get(session.key) is not session:
+            return False
+        del self._holders[session.key]
+        return True
+
+    async def _contest(self, holder: Session, newcomer: Session) -> None:
+        key = newcomer.key
+        if key in self._contested:
+            raise _taken(key)
+        self._contested.add(key)
+        try:
+            alive = await holder.is_alive(self._probe)
+        finally:
+            self._contested.discard(key)
+        # Meanwhile the holder may have left, or reconnected under the same key.
+        now = self._holders.get(key)
+        if now is not None and (alive or now is not holder):
+            raise _taken(key)
+
+    @staticmethod
+    def _evict(holder: Session) -> None:
+        log.warning(
+            "a newer connection replaces a driver's session",
+            extra={"driver": str(holder.key), "session": holder.session_id},
+        )
+        holder.end("its place went to a newer connection", UnavailableError("a newer connection has this place"))
+
+
+def _same_process(holder: Session, newcomer: Session) -> bool:
+    return (
+        bool(newcomer.info.instance_id)
+        and holder.info.instance_id == newcomer.info.instance_id
+        and holder.identity == newcomer.identity
+        and holder.state is not State.CLOSED
+    )
+
+
+def _taken(key: Key) -> AlreadyExistsError:
+    return AlreadyExistsError(f"a driver for {key} is already registered, and alive", retry_after=5)
 
 
 class Hub:
@@ -45,32 +134,20 @@ class Hub:
         self._access = access
         self._settings = settings
         self._clock = clock
-        self._registry = Registry(settings.heartbeat * _PATIENCE)
+        self._counts: Counter[str] = Counter()
+        self._registry = Registry(settings.heartbeat * _PROBE)
+        self._tombstones = Tombstones(settings.tombstones)
+        self._limits = Limits(settings, clock)
+        self._context = HubContext(
+            settings=settings, clock=clock, left=self._left, late=self._late, counts=self._counts
+        )
         self._sessions: dict[Session, None] = {}  # ready and draining sessions
         self._listeners: list[Callable[[Key], None]] = []
-        self._counts: Counter[str] = Counter()
         self._closing = False
         self._ticker: asyncio.Task[None] | None = None
-        self._service = self._made_service(classes)
+        self._service = DockService(self._serve, access, classes, sessions=lambda: list(self._sessions))
         access.on_removed(self._end_unauthorized)
         classes.on_changed(self._notify_changed)
-
-    def _made_service(self, classes: MachineClasses) -> DockService:
-        hub_context = HubContext(
-            settings=self._settings, clock=self._clock, left=self._left, late=self._late, malformed=self._malformed
-        )
-        admission = Admission(
-            access=self._access,
-            hub_context=hub_context,
-            registry=self._registry,
-            tombstones=Tombstones(self._settings.tombstones),
-            ready=self._ready,
-            refused=self._refused,
-            closing=lambda: self._closing,
-            limits=Limits(self._settings, self._clock),
-        )
-        class_requests = ClassRequests(access=self._access, classes=classes, sessions=lambda: list(self._sessions))
-        return DockService(admission, class_requests, DialectV0(), DialectV1())
 
     # -- for callers ---------------------------------------------------------------------------------------------------
 
@@ -142,6 +219,68 @@ class Hub:
                     session.excuse(overslept)
                 session.tick(now, pause)
 
+    # -- admission -----------------------------------------------------------------------------------------------------
+
+    async def _serve(self, context: Context, dialect: Dialect) -> None:
+        """Serves one stream from beginning to end."""
+        # In a task of its own: if a first write is cancelled half way, gRPC cannot end the call.
+        await context.send_initial_metadata(())
+        try:
+            identity = admit(self._access, context).name
+            with self._limits.place(identity):
+                session = await self._receive(context, dialect, identity)
+                await session.run()
+        except CloudgraftError as error:
+            self._counts["refused"] += 1
+            level = logging.DEBUG if isinstance(error, RateLimitedError) else logging.INFO  # these come in thousands
+            log.log(level, "a driver was not taken: %s", error.message, extra={"peer": context.peer()})
+            await _reject(context, dialect.reject(error), error)
+        else:
+            if session.ending is not None:
+                await _reject(context, None, session.ending)
+
+    async def _receive(self, context: Context, dialect: Dialect, identity: str) -> Session:
+        """Returns the session alone, so that the long first message is not kept in memory until the end."""
+        introduction = await self._shake_hands(context, dialect)
+        session = Session(
+            context=context,
+            dialect=dialect,
+            info=introduction.info,
+            identity=identity,
+            tombstones=self._tombstones if dialect.beats else Tombstones(_V0_TOMBSTONES),
+            hub_context=self._context,
+        )
+        await self._admit(session, introduction)
+        return session
+
+    async def _shake_hands(self, context: Context, dialect: Dialect) -> Introduction:
+        limit = self._settings.handshake
+        try:
+            async with asyncio.timeout(limit):
+                greeting = dialect.greeting()
+                if greeting is not None:
+                    await context.write(greeting)
+                data = await context.read()
+        except TimeoutError:
+            raise DeadlineError(f"the driver did not say who it is within {limit:g} s") from None
+        if data is grpc.aio.EOF:
+            raise InvalidArgumentError("the driver left before it said who it is")
+        return dialect.introduction(data)
+
+    async def _admit(self, session: Session, introduction: Introduction) -> None:
+        admit(self._access, session.context, session.key)
+        await self._registry.admit(session)
+        # Await nothing between here and ready: no operation may be sent before the welcome.
+        try:
+            admit(self._access, session.context, session.key)  # it may have lost its rights meanwhile
+            if self._closing:
+                raise UnavailableError("the hub is closing: come back later", retry_after=self._settings.grace)
+        except CloudgraftError:
+            self._registry.release(session)
+            raise
+        session.begin(introduction.late)
+        self._ready(session)
+
     # -- events --------------------------------------------------------------------------------------------------------
 
     def _ready(self, session: Session) -> None:
@@ -168,12 +307,6 @@ class Hub:
         self._counts["late"] += 1
         self._notify(session.key)
 
-    def _refused(self) -> None:
-        self._counts["refused"] += 1
-
-    def _malformed(self) -> None:
-        self._counts["malformed"] += 1
-
     def _notify(self, key: Key) -> None:
         for listener in self._listeners:
             try:
@@ -193,3 +326,18 @@ class Hub:
         session = self._registry.get(key)
         if session is not None:
             session.notifications.changed(classes, secrets)
+
+
+async def _reject(context: Context, words: bytes | None, error: CloudgraftError) -> None:
+    """Sends the driver the reason, if it reads, and ends the call."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_REJECT_TIMEOUT):
+            if words is not None:
+                with contextlib.suppress(grpc.aio.BaseError, grpc.aio.UsageError, asyncio.InvalidStateError):
+                    await context.write(words)
+            try:
+                await abort(context, error)
+            except grpc.aio.AbortError:
+                raise
+            except grpc.aio.BaseError:
+                log.debug("a rejected driver had already left", extra={"peer": context.peer()})

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import grpc
 import grpc.aio
 from prometheus_client import CollectorRegistry
 
-from cloudgraft.certs.pem import TlsMaterial, load_tls, stamp
 from cloudgraft.dock.access import Access, Context
 from cloudgraft.dock.hub.service import listener_limits, server_options
 from cloudgraft.dock.hub.settings import HubSettings
 from cloudgraft.net.connections import UNKNOWN, ListenerMetrics
-from cloudgraft.sdk.errors import AuthenticationError, CloudgraftError, UnavailableError
+from cloudgraft.sdk.errors import AuthenticationError, UnavailableError
 from cloudgraft.server.clients import ConnectionWatch, UnknownMethods
 from cloudgraft.server.listener import abort, check_exposure, has_port
-
-log = logging.getLogger("cloudgraft.dock")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DockTlsFiles:
-    """The dock's certificate and key, and the authority of its callers (PEM files)."""
-
-    cert: Path
-    key: Path
-    client_ca: Path | None = None  # None: callers authenticate by token alone
+from cloudgraft.server.tls import ReloadingCredentials, ServerFiles
 
 
 class DockListener:
@@ -41,7 +26,7 @@ class DockListener:
         handlers: Sequence[grpc.GenericRpcHandler],
         *,
         listen: str,
-        tls: DockTlsFiles | None,
+        tls: ServerFiles | None,
         settings: HubSettings,
         access: Access,
         metrics: ListenerMetrics | None = None,
@@ -54,7 +39,7 @@ class DockListener:
         self._handlers = handlers
         self._access = access
         self._listen = listen
-        self._tls = _Reloading(tls) if tls is not None else None
+        self._tls = ReloadingCredentials(tls) if tls is not None else None
         self._options = server_options(settings)
         limits = listener_limits(settings)
         self._calls = limits.calls
@@ -109,46 +94,3 @@ class DockListener:
         self.watch.stop()
         if server is not None:
             await server.stop(grace)
-
-
-class _Reloading:
-    """Reloads the certificate when its files change. Existing connections keep the one they began with."""
-
-    def __init__(self, files: DockTlsFiles) -> None:
-        self._files = files
-        self._paths = tuple(path for path in (files.cert, files.key, files.client_ca) if path is not None)
-        self._lock = threading.Lock()
-        self._seen = stamp(*self._paths)
-        self._loaded = self._given = load_tls(files.cert, files.key, files.client_ca)
-
-    def server_credentials(self) -> grpc.ServerCredentials:
-        """Created for each server: gRPC asks for the first certificate once in the life of such credentials."""
-        return grpc.dynamic_ssl_server_credentials(
-            _configuration(self._loaded),
-            self._fetch,  # type: ignore[arg-type]  # None is "no change", which the stubs do not know
-            require_client_authentication=self._files.client_ca is not None,
-        )
-
-    def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
-        """Called by gRPC in a thread of its own before each handshake. An exception would reject the caller."""
-        with self._lock:
-            now = stamp(*self._paths)
-            if now != self._seen:
-                self._seen = now  # even when they are unusable: log that once, not at every connection
-                self._load()
-            if self._loaded is self._given:
-                return None
-            self._given = self._loaded
-            return _configuration(self._given)
-
-    def _load(self) -> None:
-        try:
-            self._loaded = load_tls(self._files.cert, self._files.key, self._files.client_ca)
-        except CloudgraftError as error:
-            log.warning("new TLS files of the dock cannot be used, the old ones stay: %s", error.message)
-        else:
-            log.info("TLS files of the dock read again", extra={"cert": str(self._files.cert)})
-
-
-def _configuration(loaded: TlsMaterial) -> grpc.ServerCertificateConfiguration:
-    return grpc.ssl_server_certificate_configuration([(loaded.key, loaded.cert)], root_certificates=loaded.ca)

@@ -7,7 +7,7 @@ import json
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import grpc
@@ -16,13 +16,12 @@ from google.protobuf.message import DecodeError, Message
 
 from cloudgraft.dock.access import Access, Context, admit
 from cloudgraft.dock.classes.store import MachineClasses
-from cloudgraft.dock.hub.admission import Admission
 from cloudgraft.dock.hub.session import Session
 from cloudgraft.dock.hub.settings import HubSettings
-from cloudgraft.dock.protocol import v0 as protocol_v0
-from cloudgraft.dock.protocol import v1 as protocol_v1
 from cloudgraft.dock.protocol.dialect import Dialect
 from cloudgraft.dock.protocol.messages import MachineClass, Secret
+from cloudgraft.dock.protocol.v0 import REGISTER_CALL, SERVICES, DialectV0
+from cloudgraft.dock.protocol.v1 import CONNECT, SERVICE, DialectV1
 from cloudgraft.sdk.errors import (
     CloudgraftError,
     InternalError,
@@ -33,88 +32,6 @@ from cloudgraft.server.clients import only_message
 from cloudgraft.server.listener import ListenerLimits, abort
 from cloudgraft.wire.pb import dock_pb2 as v1
 from cloudgraft.wire.pb import dock_v0_pb2 as v0
-
-# -- Machine classes and secrets ---------------------------------------------------------------------------------------
-# A driver sees only those of its own kind. Names are looked up and never become part of a path. A request for
-# something forbidden gets the same answer as one for something that does not exist.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassRequests:
-    """Answers connected drivers. A request does not name a kind, so the caller's connection determines it."""
-
-    access: Access
-    classes: MachineClasses
-    sessions: Callable[[], Sequence[Session]]
-
-    def machine_class(self, context: Context, name: str) -> MachineClass:
-        """Returns the class of that name, of the caller's own kind; raises NotFoundError."""
-        for session in self._callers(context):
-            found = self._class(session, name)
-            if found is not None:
-                session.note_class(name)
-                return found
-        raise _nothing("machine class")
-
-    def secret_of(self, context: Context, machine_class: str) -> Secret:
-        """Returns the secret that a class of the caller's own kind names; raises NotFoundError."""
-        for session in self._callers(context):
-            found = self._class(session, machine_class)
-            secret = self.classes.secret(found) if found is not None else None
-            if secret is not None:
-                return secret
-        raise _nothing("secret")
-
-    def secret_named(self, context: Context, name: str, namespace: str) -> Secret:
-        """Returns the secret of that name if a class that the caller works with names it; raises NotFoundError.
-
-        A class may name two. Each name gives the values of both: a driver of 2018 knows one, and requests only that.
-        """
-        for session in self._callers(context):
-            for known in reversed(session.classes):
-                found = self._class(session, known)
-                if found is None or not name or name not in (found.secret, found.also_named):
-                    continue
-                secret = self.classes.secret(found)
-                if secret is not None and namespace in {"", secret.namespace, found.namespace}:
-                    return replace(secret, name=name)
-        raise _nothing("secret")
-
-    def _callers(self, context: Context) -> Iterator[Session]:
-        """The caller's own connections, first those with the same peer address as this call."""
-        identity = admit(self.access, context)
-        own = [each for each in self.sessions() if each.identity == identity.name and identity.may(each.key)]
-        peer = context.peer()
-        return iter(sorted(own, key=lambda session: session.peer != peer))
-
-    def _class(self, session: Session, name: str) -> MachineClass | None:
-        try:
-            found = self.classes.get(name, session.key)
-        except NotFoundError:
-            return None
-        return found if found.key == session.key else None
-
-
-def _nothing(what: str) -> NotFoundError:
-    # Without the name: it is the caller's own text, and may contain anything.
-    return NotFoundError(f"there is no such {what} for drivers of this kind that are connected")
-
-
-def secret_json(secret: Secret) -> str:
-    """Formats a secret as Kubernetes JSON, which drivers of v0 read."""
-    return json.dumps(
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "type": "Opaque",
-            "metadata": {"name": secret.name, "namespace": secret.namespace, "resourceVersion": str(secret.revision)},
-            "data": {name: base64.b64encode(value).decode() for name, value in secret.data.items()},
-        }
-    )
-
-
-# -- Service -----------------------------------------------------------------------------------------------------------
-
 
 log = logging.getLogger("cloudgraft.dock")
 
@@ -150,32 +67,39 @@ class DockService:
     """The gRPC handlers of one hub."""
 
     def __init__(
-        self, admission: Admission, class_requests: ClassRequests, dialect_v0: Dialect, dialect_v1: Dialect
+        self,
+        serve: Callable[[Context, Dialect], Awaitable[None]],
+        access: Access,
+        classes: MachineClasses,
+        sessions: Callable[[], Sequence[Session]],
     ) -> None:
-        self._admission = admission
-        self._class_requests = class_requests
-        self._v0 = dialect_v0
-        self._v1 = dialect_v1
+        """``serve`` serves one driver's stream from beginning to end; ``sessions`` are the admitted drivers."""
+        self._serve = serve
+        self._access = access
+        self._classes = classes
+        self._sessions = sessions
+        self._v0 = DialectV0()
+        self._v1 = DialectV1()
 
     def handlers(self) -> Sequence[grpc.GenericRpcHandler]:
         """One handler for each service name."""
         methods_v1 = {
-            protocol_v1.CONNECT: self._stream(self._v1),
+            CONNECT: self._stream(self._v1),
             "GetMachineClass": self._unary(v1.GetMachineClassRequest, self._class_v1),
             "GetSecret": self._unary(v1.GetSecretRequest, self._secret_v1),
         }
         methods_v0 = {
-            protocol_v0.REGISTER_CALL: self._stream(self._v0),
+            REGISTER_CALL: self._stream(self._v0),
             "GetMachineClass": self._unary(v0.MachineClassMeta, self._class_v0),
             "GetSecret": self._unary(v0.SecretMeta, self._secret_v0),
         }
-        services = ((protocol_v1.SERVICE, methods_v1), *((name, methods_v0) for name in protocol_v0.SERVICES))
+        services = ((SERVICE, methods_v1), *((name, methods_v0) for name in SERVICES))
         return [grpc.method_handlers_generic_handler(name, methods) for name, methods in services]
 
     def _stream(self, dialect: Dialect) -> grpc.RpcMethodHandler[Any, Any]:
         async def serve(_requests: object, context: Context) -> None:
             try:
-                await self._admission.serve(context, dialect)
+                await self._serve(context, dialect)
             except grpc.aio.BaseError:
                 raise
             except Exception as error:
@@ -185,25 +109,23 @@ class DockService:
         return grpc.stream_stream_rpc_method_handler(serve)
 
     def _class_v1(self, request: v1.GetMachineClassRequest, context: Context) -> Message:
-        found = self._class_requests.machine_class(context, request.name)
+        found = self._machine_class(context, request.name)
         return v1.MachineClass(name=found.name, revision=found.revision, json=found.json)
 
     def _secret_v1(self, request: v1.GetSecretRequest, context: Context) -> Message:
-        found = self._class_requests.secret_of(context, request.machine_class)
+        found = self._secret_of(context, request.machine_class)
         return v1.Secret(revision=found.revision, data=found.data)
 
     def _class_v0(self, request: v0.MachineClassMeta, context: Context) -> Message:
-        return v0.MachineClass(data=self._class_requests.machine_class(context, request.name).json)
+        return v0.MachineClass(data=self._machine_class(context, request.name).json)
 
     def _secret_v0(self, request: v0.SecretMeta, context: Context) -> Message:
-        return v0.Secret(
-            data=secret_json(self._class_requests.secret_named(context, request.secretName, request.nameSpace))
-        )
+        return v0.Secret(data=secret_json(self._secret_named(context, request.secretName, request.nameSpace)))
 
     def _unary(self, request: type[M], answer: Callable[[M, Context], Message]) -> grpc.RpcMethodHandler[Any, Any]:
         async def respond(_messages: Any, context: Context) -> bytes:
             try:
-                admit(self._class_requests.access, context)  # before the body is read
+                admit(self._access, context)  # before the body is read
                 data = await only_message(context)
                 return _answered(request, answer, data, context).SerializeToString()
             except CloudgraftError as error:
@@ -212,6 +134,58 @@ class DockService:
 
         handler: Callable[[Any, Context], Awaitable[bytes]] = respond
         return grpc.stream_unary_rpc_method_handler(handler)
+
+    # -- machine classes and secrets -----------------------------------------------------------------------------------
+    # A driver sees only those of its own kind. A request does not name a kind, so the caller's connection determines
+    # it. Names are looked up and never become part of a path. A request for something forbidden gets the same answer as
+    # one for something that does not exist.
+
+    def _machine_class(self, context: Context, name: str) -> MachineClass:
+        """Returns the class of that name, of the caller's own kind; raises NotFoundError."""
+        for session in self._callers(context):
+            found = self._class(session, name)
+            if found is not None:
+                session.note_class(name)
+                return found
+        raise _nothing("machine class")
+
+    def _secret_of(self, context: Context, machine_class: str) -> Secret:
+        """Returns the secret that a class of the caller's own kind names; raises NotFoundError."""
+        for session in self._callers(context):
+            found = self._class(session, machine_class)
+            secret = self._classes.secret(found) if found is not None else None
+            if secret is not None:
+                return secret
+        raise _nothing("secret")
+
+    def _secret_named(self, context: Context, name: str, namespace: str) -> Secret:
+        """Returns the secret of that name if a class that the caller works with names it; raises NotFoundError.
+
+        A class may name two. Each name gives the values of both: a driver of 2018 knows one, and requests only that.
+        """
+        for session in self._callers(context):
+            for known in reversed(session.classes):
+                found = self._class(session, known)
+                if found is None or not name or name not in (found.secret, found.also_named):
+                    continue
+                secret = self._classes.secret(found)
+                if secret is not None and namespace in {"", secret.namespace, found.namespace}:
+                    return replace(secret, name=name)
+        raise _nothing("secret")
+
+    def _callers(self, context: Context) -> Iterator[Session]:
+        """The caller's own connections, first those with the same peer address as this call."""
+        identity = admit(self._access, context)
+        own = [each for each in self._sessions() if each.identity == identity.name and identity.may(each.key)]
+        peer = context.peer()
+        return iter(sorted(own, key=lambda session: session.peer != peer))
+
+    def _class(self, session: Session, name: str) -> MachineClass | None:
+        try:
+            found = self._classes.get(name, session.key)
+        except NotFoundError:
+            return None
+        return found if found.key == session.key else None
 
 
 def _answered(request: type[M], answer: Callable[[M, Context], Message], data: bytes, context: Context) -> Message:
@@ -229,3 +203,21 @@ def _bug(error: Exception) -> InternalError:
     incident = secrets.token_hex(4)
     log.error("the hub met an unexpected exception", exc_info=error, extra={"id": incident})
     return InternalError(f"internal error (id {incident}): the hub's log has the details")
+
+
+def _nothing(what: str) -> NotFoundError:
+    # Without the name: it is the caller's own text, and may contain anything.
+    return NotFoundError(f"there is no such {what} for drivers of this kind that are connected")
+
+
+def secret_json(secret: Secret) -> str:
+    """Formats a secret as Kubernetes JSON, which drivers of v0 read."""
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "type": "Opaque",
+            "metadata": {"name": secret.name, "namespace": secret.namespace, "resourceVersion": str(secret.revision)},
+            "data": {name: base64.b64encode(value).decode() for name, value in secret.data.items()},
+        }
+    )

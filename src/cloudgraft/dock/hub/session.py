@@ -11,6 +11,7 @@ import asyncio
 import enum
 import logging
 import secrets
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -48,7 +49,7 @@ class HubContext:
     clock: Callable[[], float]
     left: Callable[[Session], None]  # it accepts no more operations
     late: Callable[[Session], None]  # a result arrived without a waiting caller
-    malformed: Callable[[], None]
+    counts: Counter[str]  # of events
 
 
 class Session:
@@ -303,7 +304,7 @@ class Session:
     def _count_malformed(self, why: str) -> None:
         self._malformed += 1
         self._last_error = f"malformed: {why}"
-        self._events.malformed()
+        self._events.counts["malformed"] += 1
         log.warning("a driver sent a malformed message: %s", why, extra=self._labels())
         if self._malformed >= self._settings.malformed:
             error = InvalidArgumentError(f"the driver sent {self._malformed} malformed messages; the last: {why}")
