@@ -22,7 +22,8 @@ from cloudgraft.dock.access import CallerIdentity, Context
 from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.hub.hub import Hub, HubSettings
 from cloudgraft.dock.hub.listener import DockListener
-from cloudgraft.dock.protocol.messages import ClassRef, Key, MachineClass, Operation, Secret, Verb
+from cloudgraft.dock.protocol.codes import Verb
+from cloudgraft.dock.protocol.messages import ClassRef, Key, MachineClass, Operation, Secret
 from cloudgraft.sdk.driver import Machine, MachineSpec
 from cloudgraft.server.serve import settle
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cloudgraft.dock.protocol.codes import Code, Meaning, encode, meaning_of
-from cloudgraft.dock.protocol.messages import Verb
+from cloudgraft.dock.protocol.codes import Code, Meaning, Verb, encode, meaning_of
 from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, NotFoundError, Retry, UnsupportedError
 
 

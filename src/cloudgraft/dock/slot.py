@@ -9,7 +9,8 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 from cloudgraft.client.driver_calls import created
 from cloudgraft.dock.classes.store import MachineClasses
-from cloudgraft.dock.protocol.messages import Answer, ClassRef, DriverInfo, Key, MachineClass, Operation, Verb
+from cloudgraft.dock.protocol.codes import Verb
+from cloudgraft.dock.protocol.messages import Answer, ClassRef, DriverInfo, Key, MachineClass, Operation
 from cloudgraft.engine.groups.templates import ARCH, REGION, ZONE
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import (
@@ -140,6 +141,10 @@ class HubSlot(DriverSlot):
 
     async def traits(self) -> DriverTraits | None:
         """Reads the traits of the driver's hello."""
+        return self.traits_now()
+
+    def traits_now(self) -> DriverTraits | None:
+        """The same without waiting: they are in memory."""
         info = self._hub.info(self._key)
         if info is None:
             raise UnavailableError(f"{self.name} is not connected")

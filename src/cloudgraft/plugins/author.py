@@ -13,10 +13,10 @@ import signal
 import stat
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, NoReturn, Protocol
+from typing import Final, NoReturn
 
 import grpc
 from prometheus_client import CollectorRegistry
@@ -26,7 +26,7 @@ from cloudgraft.plugins import handshake
 from cloudgraft.plugins.handshake import Handshake, format_line
 from cloudgraft.plugins.throwaway_tls import KeyPair, make_key_pair
 from cloudgraft.sdk.blocking import BlockingDriver, BlockingProvider, as_driver, as_provider
-from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Price, Shape
+from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.server.driver_calls import PAGE, DriverCalls
@@ -44,34 +44,7 @@ class DriverService(DriverCalls):
     """Answers the calls of ``cloudgraft.driver.v1.Driver`` with one :class:`~cloudgraft.sdk.Driver`."""
 
     def __init__(self, driver: Driver, *, page: int = PAGE) -> None:
-        served = _Served(driver)
-        log = logging.getLogger("cloudgraft.driver")
-        super().__init__(lambda _: served, log=log, whose="the driver's", page=page)
-
-
-class _Served:
-    """The driver itself, whose traits are known at once."""
-
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
-
-    async def describe(self) -> DriverTraits:
-        return self._driver.traits
-
-    async def create(self, spec: MachineSpec) -> Machine:
-        return await self._driver.create(spec)
-
-    async def delete(self, machine: Machine) -> None:
-        await self._driver.delete(machine)
-
-    async def list(self) -> Sequence[Machine]:
-        return await self._driver.list()
-
-    async def shapes(self) -> Sequence[Shape]:
-        return await self._driver.shapes()
-
-    async def prices(self) -> Sequence[Price]:
-        return await self._driver.prices()
+        super().__init__(lambda _: driver, log=logging.getLogger("cloudgraft.driver"), whose="the driver's", page=page)
 
 
 # -- The gRPC listener -------------------------------------------------------------------------------------------------
@@ -118,16 +91,6 @@ _GRACE: Final = 3.0  # seconds for calls in flight; shorter than the host waits
 _LOOK_FOR_PARENT: Final = 1.0
 
 
-class Server(Protocol):
-    """The interface that the listeners of providers and drivers share."""
-
-    async def start(self) -> None:
-        """Begins to serve."""
-
-    async def stop(self, grace: float) -> None:
-        """Stops serving."""
-
-
 def make_plugin(plugin: Plugin | type[Plugin]) -> Plugin:
     """Returns the object itself, or constructs the class with the options from the environment."""
     if not isinstance(plugin, type):
@@ -136,7 +99,7 @@ def make_plugin(plugin: Plugin | type[Plugin]) -> Plugin:
         # The import takes a third of a plugin's start, and an object does not need it.
         from cloudgraft.plugins.registry import construct  # noqa: PLC0415
 
-        found = construct(plugin, _options(os.environ))
+        found = construct(plugin, decode_settings(os.environ.get(handshake.OPTIONS, "")))
     else:
         found = None
     if not isinstance(found, _CLASSES):
@@ -192,7 +155,7 @@ async def _serve_for_ever(plugin: Plugin, client_certificate: bytes, stdout: int
             await life.close()
 
 
-def _listener(plugin: Provider | Driver, listen: str, credentials: grpc.ServerCredentials) -> Server:
+def _listener(plugin: Provider | Driver, listen: str, credentials: grpc.ServerCredentials) -> DriverServer | GrpcServer:
     if isinstance(plugin, Driver):
         return DriverServer(plugin, Access(listen=listen, credentials=credentials))
     return GrpcServer(CloudProviderService(plugin), Access(listen=listen, credentials=credentials))
@@ -256,10 +219,6 @@ def _socket_directory() -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="cloudgraft-plugin-") as own:
         yield Path(own)
-
-
-def _options(environment: Mapping[str, str]) -> Mapping[str, object]:
-    return decode_settings(environment.get(handshake.OPTIONS, ""))
 
 
 def _give_up(message: str) -> NoReturn:

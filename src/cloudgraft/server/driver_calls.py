@@ -30,9 +30,10 @@ _SLICE: Final = 200  # machines, shapes or prices encoded before the event loop 
 
 
 class Callee(Protocol):
-    """Answers calls. Raises errors of the sdk."""
+    """Answers calls, as :class:`cloudgraft.sdk.Driver` does. Raises errors of the sdk."""
 
-    async def describe(self) -> DriverTraits | None:
+    @property
+    def traits(self) -> DriverTraits | None:
         """The traits that the driver declares; None for none."""
 
     async def create(self, spec: MachineSpec) -> Machine:
@@ -162,7 +163,7 @@ class DriverCalls:
 
 
 async def _describe(callee: Callee, _request: pb.DescribeRequest) -> bytes:
-    traits = await callee.describe()
+    traits = callee.traits
     return (wire.traits_to_pb(traits) if traits is not None else pb.DescribeResponse()).SerializeToString()
 
 

@@ -35,19 +35,7 @@ from cloudgraft.wire.pb import driver_pb2 as pb
 from cloudgraft.wire.rpc import rpc_table
 
 SERVICE: Final = "cloudgraft.driver.v1.Driver"
-
-
-RPCS: Final = rpc_table(
-    SERVICE,
-    (
-        ("Describe", pb.DescribeRequest, pb.DescribeResponse),
-        ("Create", pb.CreateRequest, pb.CreateResponse),
-        ("Delete", pb.DeleteRequest, pb.DeleteResponse),
-        ("List", pb.ListRequest, pb.ListResponse),
-        ("Shapes", pb.ShapesRequest, pb.ShapesResponse),
-        ("Prices", pb.PricesRequest, pb.PricesResponse),
-    ),
-)
+RPCS: Final = rpc_table(pb.DESCRIPTOR.services_by_name["Driver"])
 
 _SETTINGS: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 _STATES: Final = {"": MachineState.RUNNING, **{state.value: state for state in MachineState}}

@@ -32,28 +32,7 @@ from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 from cloudgraft.wire.rpc import rpc_table
 
 SERVICE: Final = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"
-
-
-RPCS: Final = rpc_table(
-    SERVICE,
-    (
-        ("NodeGroups", pb.NodeGroupsRequest, pb.NodeGroupsResponse),
-        ("NodeGroupForNode", pb.NodeGroupForNodeRequest, pb.NodeGroupForNodeResponse),
-        ("PricingNodePrice", pb.PricingNodePriceRequest, pb.PricingNodePriceResponse),
-        ("PricingPodPrice", pb.PricingPodPriceRequest, pb.PricingPodPriceResponse),
-        ("GPULabel", pb.GPULabelRequest, pb.GPULabelResponse),
-        ("GetAvailableGPUTypes", pb.GetAvailableGPUTypesRequest, pb.GetAvailableGPUTypesResponse),
-        ("Cleanup", pb.CleanupRequest, pb.CleanupResponse),
-        ("Refresh", pb.RefreshRequest, pb.RefreshResponse),
-        ("NodeGroupTargetSize", pb.NodeGroupTargetSizeRequest, pb.NodeGroupTargetSizeResponse),
-        ("NodeGroupIncreaseSize", pb.NodeGroupIncreaseSizeRequest, pb.NodeGroupIncreaseSizeResponse),
-        ("NodeGroupDeleteNodes", pb.NodeGroupDeleteNodesRequest, pb.NodeGroupDeleteNodesResponse),
-        ("NodeGroupDecreaseTargetSize", pb.NodeGroupDecreaseTargetSizeRequest, pb.NodeGroupDecreaseTargetSizeResponse),
-        ("NodeGroupNodes", pb.NodeGroupNodesRequest, pb.NodeGroupNodesResponse),
-        ("NodeGroupTemplateNodeInfo", pb.NodeGroupTemplateNodeInfoRequest, pb.NodeGroupTemplateNodeInfoResponse),
-        ("NodeGroupGetOptions", pb.NodeGroupAutoscalingOptionsRequest, pb.NodeGroupAutoscalingOptionsResponse),
-    ),
-)
+RPCS: Final = rpc_table(pb.DESCRIPTOR.services_by_name["CloudProvider"])
 
 
 # -- groups, nodes, instances ------------------------------------------------------------------------------------------

@@ -201,16 +201,13 @@ def _pod_to_pb(message: pb.Pod, pod: Pod) -> None:
 
 
 def _taint_to_pb(message: pb.Taint, taint: Taint) -> None:
-    _write(message, "key", taint.key)
-    _write(message, "value", taint.value)
-    _write(message, "effect", taint.effect)
+    for field in ("key", "value", "effect"):
+        _write(message, field, getattr(taint, field))
 
 
 def _condition_to_pb(message: pb.NodeCondition, condition: NodeCondition) -> None:
-    _write(message, "type", condition.type)
-    _write(message, "status", condition.status)
-    _write(message, "reason", condition.reason)
-    _write(message, "message", condition.message)
+    for field in ("type", "status", "reason", "message"):
+        _write(message, field, getattr(condition, field))
 
 
 def _container_to_pb(message: pb.Container, container: Container) -> None:

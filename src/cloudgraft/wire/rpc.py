@@ -1,11 +1,12 @@
-"""Describes one call of a protocol. Tables of these stand in for generated service code."""
+"""Describes the calls of a protocol. Tables of these stand in for generated service code."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
+from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,11 @@ class Rpc:
         return f"/{self.service}/{self.name}"
 
 
-def rpc_table(service: str, calls: Iterable[tuple[str, type[Message], type[Message]]]) -> dict[str, Rpc]:
-    """The calls of a service by name."""
-    return {name: Rpc(service, name, request, response) for name, request, response in calls}
+def rpc_table(service: ServiceDescriptor) -> dict[str, Rpc]:
+    """The calls of a service by name, in the order of its ``.proto`` file."""
+    return {
+        method.name: Rpc(
+            service.full_name, method.name, GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+        )
+        for method in service.methods
+    }

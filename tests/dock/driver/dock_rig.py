@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from cloudgraft.dock.protocol.codes import Code
-from cloudgraft.dock.protocol.messages import Verb
+from cloudgraft.dock.protocol.codes import Code, Verb
 from cloudgraft.dock.runner import DockRunner, MachineError, Speech
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec, Price, Shape

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.dock.protocol.codes import Code
-from cloudgraft.dock.protocol.messages import Verb
+from cloudgraft.dock.protocol.codes import Code, Verb
 from cloudgraft.engine.groups.specs import EngineSettings
 from cloudgraft.sdk.driver import Idempotency
 from cloudgraft.sdk.errors import CloudgraftError, ErrorClass

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.app.dock_wiring import Looks
-from cloudgraft.dock.protocol.messages import Key, Verb
+from cloudgraft.dock.protocol.codes import Verb
+from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.engine.groups.desired import CloudDeclaration
 from cloudgraft.engine.groups.specs import CloudSettings
 from cloudgraft.engine.provider import EngineProvider

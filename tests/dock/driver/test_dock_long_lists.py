@@ -14,7 +14,8 @@ from cloudgraft.dock.driver import DockDriver
 from cloudgraft.dock.hub.hub import HubSettings
 from cloudgraft.dock.hub.listener import DockListener
 from cloudgraft.dock.hub.standalone import EngineService
-from cloudgraft.dock.protocol.messages import Answer, DriverInfo, Key, Operation, Verb
+from cloudgraft.dock.protocol.codes import Verb
+from cloudgraft.dock.protocol.messages import Answer, DriverInfo, Key, Operation
 from cloudgraft.sdk.driver import DriverTraits, Machine, Price, Shape
 from cloudgraft.sdk.errors import InternalError
 from cloudgraft.sdk.quantity import Quantity

@@ -9,6 +9,7 @@ import pytest
 
 from cloudgraft.dock.protocol.codes import (
     Code,
+    Verb,
     code_from,
     code_of,
     decode,
@@ -17,7 +18,6 @@ from cloudgraft.dock.protocol.codes import (
     meaning_of,
     retry_after_of,
 )
-from cloudgraft.dock.protocol.messages import Verb
 from cloudgraft.sdk import errors
 from cloudgraft.sdk.errors import CloudgraftError, ErrorClass, Retry, StatusCode, error_table
 from scripts.codes_page import codes_page

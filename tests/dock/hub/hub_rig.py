@@ -14,7 +14,8 @@ from cloudgraft.dock.access import CallerIdentity, Context
 from cloudgraft.dock.classes.store import MachineClasses, OnChanged
 from cloudgraft.dock.hub.hub import Hub, HubSettings
 from cloudgraft.dock.hub.service import server_options
-from cloudgraft.dock.protocol.messages import ClassRef, Key, MachineClass, Operation, Secret, Verb
+from cloudgraft.dock.protocol.codes import Verb
+from cloudgraft.dock.protocol.messages import ClassRef, Key, MachineClass, Operation, Secret
 from cloudgraft.sdk.driver import Machine, MachineSpec
 from cloudgraft.sdk.errors import NotFoundError
 

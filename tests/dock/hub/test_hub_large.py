@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from google.protobuf.message import DecodeError
 
-from cloudgraft.dock.protocol.codes import Code
+from cloudgraft.dock.protocol.codes import Code, Verb
 from cloudgraft.dock.protocol.dialect import Dialect, Introduction, Malformed, Reply
-from cloudgraft.dock.protocol.messages import Operation, Result, Verb
-from cloudgraft.dock.protocol.streaming_decode import LARGE, LARGEST_ENTRY, cut_out
+from cloudgraft.dock.protocol.messages import Operation, Result
 from cloudgraft.dock.protocol.v0 import DialectV0
 from cloudgraft.dock.protocol.v1 import DialectV1
 from cloudgraft.sdk.driver import Machine
@@ -22,6 +21,7 @@ from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
 from cloudgraft.wire.pb import dock_pb2 as v1
 from cloudgraft.wire.pb import dock_v0_pb2 as v0
 from cloudgraft.wire.pb import driver_pb2
+from cloudgraft.wire.streaming_decode import LARGE, LARGEST_ENTRY, cut_out
 from tests.dock.hub.hub_rig import ACME, CLASS, listing, rigged
 from tests.dock.hub.raw_drivers import RawV1, hello
 

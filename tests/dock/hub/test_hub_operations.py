@@ -9,7 +9,8 @@ import grpc
 import pytest
 
 from cloudgraft.dock.hub.hub import HubSettings
-from cloudgraft.dock.protocol.messages import ClassRef, Operation, Verb
+from cloudgraft.dock.protocol.codes import Verb
+from cloudgraft.dock.protocol.messages import ClassRef, Operation
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import (
     CloudgraftError,

@@ -15,7 +15,8 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
-from cloudgraft.dock.protocol.messages import ClassRef, Operation, Verb
+from cloudgraft.dock.protocol.codes import Verb
+from cloudgraft.dock.protocol.messages import ClassRef, Operation
 from cloudgraft.dock.protocol.v0 import REGISTER_CALL, SERVICES
 from cloudgraft.dock.protocol.v1 import CONNECT, SERVICE, put_operation
 from cloudgraft.sdk.driver import Machine, MachineSpec

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from cloudgraft.dock.protocol.codes import Code
-from cloudgraft.dock.protocol.messages import ClassRef, MachineClass, Secret, Verb
+from cloudgraft.dock.protocol.codes import Code, Verb
+from cloudgraft.dock.protocol.messages import ClassRef, MachineClass, Secret
 from cloudgraft.dock.runner import MachineError, current_class
 from cloudgraft.sdk import BlockingDriver, Machine, MachineSpec
 from cloudgraft.sdk.errors import AuthenticationError

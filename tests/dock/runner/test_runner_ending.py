@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from cloudgraft.dock.protocol.codes import Code
-from cloudgraft.dock.protocol.messages import Verb
+from cloudgraft.dock.protocol.codes import Code, Verb
 from cloudgraft.dock.runner import DockRunner, RunnerOptions, run, run_until_told
 from cloudgraft.dock.runner.connection import Dialled, dial
 from cloudgraft.sdk.blocking import BlockingDriver

@@ -9,8 +9,8 @@ from decimal import Decimal
 
 import pytest
 
-from cloudgraft.dock.protocol.codes import Code
-from cloudgraft.dock.protocol.messages import Result, Verb
+from cloudgraft.dock.protocol.codes import Code, Verb
+from cloudgraft.dock.protocol.messages import Result
 from cloudgraft.dock.runner import MachineError, RunnerOptions, Tls
 from cloudgraft.dock.runner.classes import Classes
 from cloudgraft.dock.runner.work import Job, OperationRunner

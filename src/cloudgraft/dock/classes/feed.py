@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from cloudgraft.config.section import hide_secrets
 from cloudgraft.config.sections.dock import Dock
@@ -98,11 +98,6 @@ _FILES: Final = "dock.classesDir"
 _CLUSTER: Final = "dock.kubernetes"
 
 
-class _Reader(Protocol):
-    def read(self) -> Snapshot | None:
-        """Returns the content; None when nothing has changed. Blocks."""
-
-
 class ClassFeed:
     """Fills :attr:`store` from the configuration, a directory and a cluster, in this order of precedence."""
 
@@ -174,21 +169,10 @@ class ClassFeed:
         self.store.publish(_CLUSTER, snapshot)
 
 
-class _NoFiles:
-    """Publishes an empty source once."""
-
-    def __init__(self) -> None:
-        self._is_told = False
-
-    def read(self) -> Snapshot | None:
-        snapshot = None if self._is_told else Snapshot()
-        self._is_told = True
-        return snapshot
-
-
-def _readers(dock: Dock) -> Mapping[str, _Reader]:
+def _readers(dock: Dock) -> Mapping[str, ConfiguredReader | DirectoryReader]:
     directory = dock.classes_dir
+    empty = ConfiguredReader({})  # publishes that there are none
     return {
         _CONFIGURED: ConfiguredReader(dock.classes),
-        _FILES: DirectoryReader(directory) if directory is not None else _NoFiles(),
+        _FILES: DirectoryReader(directory) if directory is not None else empty,
     }

@@ -15,7 +15,7 @@ from cloudgraft.dock.access import Access, Context, admit_engine
 from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.dock.remote_slot import API_VERSION_KEY, CLASS_KEY, KIND_KEY
-from cloudgraft.dock.slot import Calls, DriverSlot, HubSlot
+from cloudgraft.dock.slot import Calls, HubSlot
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.server.driver_calls import DriverCalls
@@ -48,12 +48,13 @@ class EngineService(DriverCalls):
 class _Aimed:
     """One call's driver and deadline."""
 
-    def __init__(self, slot: DriverSlot, within: timedelta) -> None:
+    def __init__(self, slot: HubSlot, within: timedelta) -> None:
         self._slot = slot
         self._within = within
 
-    async def describe(self) -> DriverTraits | None:
-        return await self._slot.traits()
+    @property
+    def traits(self) -> DriverTraits | None:
+        return self._slot.traits_now()
 
     async def create(self, spec: MachineSpec) -> Machine:
         return await self._slot.create(spec, self._within)

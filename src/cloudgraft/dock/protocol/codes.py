@@ -14,7 +14,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
@@ -33,11 +33,18 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
 )
 
-if TYPE_CHECKING:
-    from cloudgraft.dock.protocol.messages import Verb  # it imports this module
-
 # the cap for a driver's retry-after: a wrong one would stop the calls for ever
 _LONGEST_HEARD: Final = timedelta(hours=1)
+
+
+class Verb(enum.Enum):
+    """The operations of a driver."""
+
+    CREATE = "create"
+    DELETE = "delete"
+    LIST = "list"
+    SHAPES = "shapes"
+    PRICES = "prices"
 
 
 class Code(enum.IntEnum):
@@ -137,12 +144,12 @@ _PRICES: Final[Mapping[Code, Meaning]] = {
     **_READ,
     Code.UNIMPLEMENTED: Meaning(UnsupportedError, "the driver does not know; the group's own price holds"),
 }
-_TABLE: Final[Mapping[str, Mapping[Code, Meaning]]] = {
-    "create": _CREATE,
-    "delete": _DELETE,
-    "list": _READ,
-    "shapes": _SHAPES,
-    "prices": _PRICES,
+_TABLE: Final[Mapping[Verb, Mapping[Code, Meaning]]] = {
+    Verb.CREATE: _CREATE,
+    Verb.DELETE: _DELETE,
+    Verb.LIST: _READ,
+    Verb.SHAPES: _SHAPES,
+    Verb.PRICES: _PRICES,
 }
 
 
@@ -160,7 +167,7 @@ def code_from(number: int) -> Code:
 
 def meaning_of(code: Code, verb: Verb) -> Meaning:
     """The table's entry for a code and a verb."""
-    return _TABLE[verb.value][code]
+    return _TABLE[verb][code]
 
 
 def error_of(code: Code, message: str, verb: Verb, retry_after: timedelta | None = None) -> CloudgraftError | None:

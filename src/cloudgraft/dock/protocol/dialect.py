@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from cloudgraft.dock.protocol.codes import Verb
 from cloudgraft.dock.protocol.messages import DriverInfo, Key, Operation, Result
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 from cloudgraft.sdk.secrecy import redacted
@@ -129,6 +130,17 @@ def free_number(numbers: Iterator[int], pending: Collection[int], tombstones: To
         if number not in pending and not tombstones.holds(key, number):
             return number
     raise AssertionError("numbers never end")
+
+
+def check_operation(operation: Operation) -> None:
+    """Raises InvalidArgumentError for an operation without the name or id of its machine.
+
+    Without a name no retry of a create is safe. The protocol of 2018 reads an empty id as "all" or nothing.
+    """
+    if operation.verb is Verb.CREATE and not (operation.spec and operation.spec.name):
+        raise InvalidArgumentError("a machine needs a name: it is what makes a second try safe")
+    if operation.verb is Verb.DELETE and not (operation.machine and operation.machine.machine_id):
+        raise InvalidArgumentError("a machine without machine_id cannot be deleted")
 
 
 def checked_key(kind: str, api_version: str) -> Key:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from cloudgraft.dock.protocol.codes import Code
+from cloudgraft.dock.protocol.codes import Code, Verb
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Shape
 
 
@@ -20,16 +19,6 @@ class Key:
 
     def __str__(self) -> str:
         return f"{self.kind} ({self.api_version})"
-
-
-class Verb(enum.Enum):
-    """The operations of a driver."""
-
-    CREATE = "create"
-    DELETE = "delete"
-    LIST = "list"
-    SHAPES = "shapes"
-    PRICES = "prices"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

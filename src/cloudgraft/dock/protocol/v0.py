@@ -14,7 +14,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from cloudgraft.dock.protocol.codes import Code, decode, error_of
+from cloudgraft.dock.protocol.codes import Code, Verb, decode, error_of
 from cloudgraft.dock.protocol.dialect import (
     LONGEST_TEXT,
     Bye,
@@ -23,14 +23,15 @@ from cloudgraft.dock.protocol.dialect import (
     Introduction,
     Malformed,
     Reply,
+    check_operation,
     checked_key,
     shortened,
 )
-from cloudgraft.dock.protocol.messages import DriverInfo, Operation, Result, Status, Verb
-from cloudgraft.dock.protocol.streaming_decode import LARGE, MOST_ITEMS, Turns, cut_out, entries
+from cloudgraft.dock.protocol.messages import DriverInfo, Operation, Result, Status
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError, UnsupportedError
 from cloudgraft.wire.pb import dock_v0_pb2 as pb
+from cloudgraft.wire.streaming_decode import LARGE, MOST_ITEMS, Turns, cut_out, entries
 
 SERVICES: Final = ("service.Servicegrpc", "infra.Infragrpc")  # the second name is the older one
 REGISTER_CALL: Final = "Register"  # the stream
@@ -75,15 +76,15 @@ class DialectV0(Dialect):
         """Supports what 2018 had: create, delete, list."""
         if operation.verb not in _ANSWERS:
             raise UnsupportedError(f"a driver of {PROTOCOL} cannot be asked for {operation.verb.value}")
+        check_operation(operation)
         message = pb.MCMside(operationID=number, operationType=operation.verb.value)
         params = message.operationparams
         params.machineClassMetaData.name = operation.class_ref.name
         params.machineClassMetaData.revision = max(0, min(operation.class_ref.revision, LAST_NUMBER))
-        if operation.verb is Verb.CREATE:
-            params.machineName = operation.spec.name if operation.spec else ""
-        if operation.verb is Verb.DELETE:
-            params.machineID = operation.machine.machine_id if operation.machine else ""
-        _check(operation, params)
+        if operation.spec is not None:
+            params.machineName = operation.spec.name
+        if operation.machine is not None:
+            params.machineID = operation.machine.machine_id
         return message.SerializeToString()
 
     def hear(self, data: bytes) -> Heard:
@@ -129,14 +130,6 @@ def _heard_large(data: memoryview) -> Heard:
     except DecodeError:
         return Malformed(f"{len(data)} bytes are no list")
     return Reply(message.operationID, message, content)
-
-
-def _check(operation: Operation, params: pb.MCMside.operationParams) -> None:
-    """Rejects empty ids and names: 2018 reads them as "all" or nothing."""
-    if operation.verb is Verb.CREATE and not params.machineName:
-        raise InvalidArgumentError("a machine needs a name: it is what makes a second try safe")
-    if operation.verb is Verb.DELETE and not params.machineID:
-        raise InvalidArgumentError("a machine without machine_id cannot be deleted")
 
 
 def _status(error: str) -> Status:

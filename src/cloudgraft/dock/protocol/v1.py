@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar, cast
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError, Message
 
-from cloudgraft.dock.protocol.codes import code_from, code_of, error_of
+from cloudgraft.dock.protocol.codes import Verb, code_from, code_of, error_of
 from cloudgraft.dock.protocol.dialect import (
     Beat,
     Bye,
@@ -25,24 +25,17 @@ from cloudgraft.dock.protocol.dialect import (
     Introduction,
     Malformed,
     Reply,
+    check_operation,
     checked_key,
     shortened,
 )
-from cloudgraft.dock.protocol.messages import (
-    Answer,
-    ClassRef,
-    DriverInfo,
-    Operation,
-    Result,
-    Status,
-    Verb,
-)
-from cloudgraft.dock.protocol.streaming_decode import LARGE, MOST_ITEMS, Turns, cut_out, entries, fields
+from cloudgraft.dock.protocol.messages import Answer, ClassRef, DriverInfo, Operation, Result, Status
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, UnsupportedError
 from cloudgraft.wire import driver as wire
 from cloudgraft.wire.pb import dock_pb2 as pb
 from cloudgraft.wire.pb import driver_pb2
+from cloudgraft.wire.streaming_decode import LARGE, MOST_ITEMS, Turns, cut_out, entries, fields
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
@@ -109,13 +102,10 @@ def put_operation(message: pb.Operation, number: int, hub_id: str, operation: Op
     put_duration(message.timeout, operation.timeout)
     ref = operation.class_ref
     message.machine_class, message.class_revision, message.secret_revision = ref.name, ref.revision, ref.secret_revision
-    if operation.verb is Verb.CREATE:
-        if operation.spec is None or not operation.spec.name:
-            raise InvalidArgumentError("a machine needs a name: it is what makes a second try safe")
+    check_operation(operation)
+    if operation.spec is not None:
         wire.put_spec(message.create, operation.spec)
-    elif operation.verb is Verb.DELETE:
-        if operation.machine is None or not operation.machine.machine_id:
-            raise InvalidArgumentError("a machine without machine_id cannot be deleted")
+    elif operation.machine is not None:
         message.delete.machine.MergeFrom(wire.machine_to_pb(operation.machine))
     else:
         getattr(message, operation.verb.value).SetInParent()
@@ -344,8 +334,9 @@ class DialectV1(Dialect):
         """Decodes one message of the driver."""
         if len(data) > LARGE:
             return self._hear_large(memoryview(data))
-        message = _parsed(data)
-        if message is None:
+        try:
+            message = pb.DriverMessage.FromString(data)
+        except DecodeError:
             return Malformed("it is not a DriverMessage")
         kind = message.WhichOneof("message")
         if kind == "result":
@@ -403,10 +394,3 @@ def _hello(data: memoryview) -> tuple[pb.Hello, list[memoryview]]:
         if len(results) == _MOST_LATE:
             break
     return pb.Hello.FromString(b"".join(words)), results
-
-
-def _parsed(data: bytes) -> pb.DriverMessage | None:
-    try:
-        return pb.DriverMessage.FromString(data)
-    except DecodeError:
-        return None

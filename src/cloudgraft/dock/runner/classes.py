@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from cloudgraft.dock.classes.declared import SecretData, SecretRedaction
-from cloudgraft.dock.protocol.messages import ClassRef, Key, MachineClass, Operation, Secret, Verb
+from cloudgraft.dock.protocol.codes import Verb
+from cloudgraft.dock.protocol.messages import ClassRef, Key, MachineClass, Operation, Secret
 from cloudgraft.dock.runner.adapter import MachineError, Use, status_of
 from cloudgraft.sdk.contain import contained
 from cloudgraft.sdk.errors import (

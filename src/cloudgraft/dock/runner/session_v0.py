@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final, cast
 
-from cloudgraft.dock.protocol.codes import Code, decode, encode, error_of
-from cloudgraft.dock.protocol.messages import ClassRef, MachineClass, Operation, Result, Secret, Verb
+from cloudgraft.dock.protocol.codes import Code, Verb, decode, encode, error_of
+from cloudgraft.dock.protocol.messages import ClassRef, MachineClass, Operation, Result, Secret
 from cloudgraft.dock.protocol.v0 import REGISTER_CALL, SERVICES
 from cloudgraft.dock.runner.adapter import status_of
 from cloudgraft.dock.runner.classes import class_from_json

@@ -10,8 +10,8 @@ from typing import Final
 
 from google.protobuf.duration_pb2 import Duration
 
-from cloudgraft.dock.protocol.codes import Code, code_from
-from cloudgraft.dock.protocol.messages import DriverInfo, MachineClass, Operation, Result, Secret, Verb
+from cloudgraft.dock.protocol.codes import Code, Verb, code_from
+from cloudgraft.dock.protocol.messages import DriverInfo, MachineClass, Operation, Result, Secret
 from cloudgraft.dock.protocol.v1 import (
     CONNECT,
     PROTOCOL,

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cloudgraft.dock.protocol.codes import Code
-from cloudgraft.dock.protocol.messages import Answer, MachineClass, Operation, Result, Status, Verb
+from cloudgraft.dock.protocol.codes import Code, Verb
+from cloudgraft.dock.protocol.messages import Answer, MachineClass, Operation, Result, Status
 from cloudgraft.dock.runner.adapter import CLASS_OF_THIS_CALL, MachineError, status_of
 from cloudgraft.dock.runner.classes import Classes
 from cloudgraft.sdk.contain import contained

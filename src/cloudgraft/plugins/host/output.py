@@ -9,10 +9,12 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Final
 
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from cloudgraft.plugins.handshake import Handshake, HandshakeError, is_plugin_line, parse_line
 from cloudgraft.sdk.ratelimit import LogLimit
 from cloudgraft.sdk.secrecy import redacted
+from cloudgraft.wire.streaming_decode import fields
 
 # -- Line splitting ----------------------------------------------------------------------------------------------------
 
@@ -228,8 +230,7 @@ class Output:
 
 
 _METHOD: Final = "/plugin.GRPCStdio/StreamStdio"
-_CHANNEL_TAG: Final = 0x08  # field 1, a number
-_DATA_TAG: Final = 0x12  # field 2, bytes
+_CHANNEL, _DATA = 1, 2  # numbers of fields
 _PIECE: Final = 8192  # bytes that are processed before other tasks run
 _STREAMS: Final = {1: "stdout", 2: "stderr"}
 
@@ -244,7 +245,7 @@ async def follow_go_output(channel: grpc.aio.Channel, log: OutputLog) -> None:
             stream, data = _decode(message)
             for start in range(0, len(data), _PIECE):
                 await log.write(stream, list(splitters[stream].feed(data[start : start + _PIECE])))
-    except (grpc.aio.AioRpcError, IndexError):  # not made with go-plugin, or gone
+    except (grpc.aio.AioRpcError, DecodeError):  # not made with go-plugin, or gone
         return
     finally:
         call.cancel()
@@ -252,22 +253,10 @@ async def follow_go_output(channel: grpc.aio.Channel, log: OutputLog) -> None:
 
 def _decode(message: bytes) -> tuple[str, bytes]:
     """Decodes stream and data of go-plugin's ``StdioData`` by hand: it has only two fields."""
-    stream, data, position = "stdout", b"", 0
-    while position < len(message):
-        tag, position = _varint(message, position)
-        value, position = _varint(message, position)
-        if tag == _CHANNEL_TAG:
-            stream = _STREAMS.get(value, stream)
-        elif tag == _DATA_TAG:
-            data, position = message[position : position + value], position + value
+    stream, data = "stdout", b""
+    for number, content, raw in fields(memoryview(message)):
+        if number == _CHANNEL:
+            stream = _STREAMS.get(raw[-1], stream)
+        elif number == _DATA and content is not None:
+            data = bytes(content)
     return stream, data
-
-
-def _varint(message: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[position]
-        value |= (byte & 0x7F) << shift
-        position, shift = position + 1, shift + 7
-        if byte < 0x80:
-            return value, position
