@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from cloudgraft.client.driver_calls import created
+from cloudgraft.dock.classes.declared import mapping_at, text_at
 from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.protocol.codes import Verb
 from cloudgraft.dock.protocol.messages import Answer, ClassRef, DriverInfo, Key, MachineClass, Operation
@@ -37,45 +38,42 @@ def shape_of(machine_class: MachineClass) -> Shape:
 
     Raises UnsupportedError when the class has no node template, InvalidArgumentError when it has a wrong one.
     """
-    template = machine_class.node_template
-    where = f"nodeTemplate of machine class {machine_class.name}"
+    template, name = machine_class.node_template, machine_class.name
     if not template:
-        raise UnsupportedError(f"machine class {machine_class.name} has no nodeTemplate: its resources are unknown")
-    given = {**_mapping(template, "capacity", where), **_mapping(template, "virtualCapacity", where)}
-    amounts = {name: _amount(name, value, where) for name, value in given.items()}
+        raise UnsupportedError(f"machine class {name} has no nodeTemplate: its resources are unknown")
+    try:
+        capacity, labels = _capacity(template), _labels(template)
+        return Shape(name=text_at(template, "instanceType") or name, capacity=capacity, labels=labels)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"nodeTemplate of machine class {name}: {error.message}") from None
+
+
+def _capacity(template: Mapping[str, object]) -> dict[str, Quantity]:
+    given = {**mapping_at(template, "capacity"), **mapping_at(template, "virtualCapacity")}
+    amounts = {name: _amount(name, value) for name, value in given.items()}
     gpu = amounts.pop("gpu", Quantity(0))
-    capacity = {"pods": _PODS, **amounts, **({_GPU: gpu} if gpu > Quantity(0) else {})}
-    labels = {str(key): _text(key, value, where) for key, value in _mapping(template, "labels", where).items()}
-    for field, label in _LABELS.items():
-        value = _text(field, template.get(field), where)
-        if value:
-            labels.setdefault(label, value)
-    name = _text("instanceType", template.get("instanceType"), where) or machine_class.name
-    return Shape(name=name, capacity=capacity, labels=labels)
+    return {"pods": _PODS, **amounts, **({_GPU: gpu} if gpu > Quantity(0) else {})}
 
 
-def _mapping(template: Mapping[str, object], field: str, where: str) -> Mapping[str, object]:
-    value = template.get(field)
-    if value is not None and not isinstance(value, Mapping):
-        raise InvalidArgumentError(f"{field} in {where} is not a mapping")
-    return value or {}
-
-
-def _amount(name: str, value: object, where: str) -> Quantity:
+def _amount(name: str, value: object) -> Quantity:
     """Reads a quantity as Kubernetes writes it: text, or a plain number."""
     try:
         amount = Quantity(str(value) if isinstance(value, float) else value)  # type: ignore[arg-type]  # refused there
     except InvalidQuantityError as error:
-        raise InvalidArgumentError(f"capacity.{name} in {where}: {error.message}") from None
+        raise InvalidArgumentError(f"capacity.{name}: {error.message}") from None
     if amount < Quantity(0):
-        raise InvalidArgumentError(f"capacity.{name} in {where} is negative")
+        raise InvalidArgumentError(f"capacity.{name} is negative")
     return amount
 
 
-def _text(field: str, value: object, where: str) -> str:
-    if value is not None and not isinstance(value, str):
-        raise InvalidArgumentError(f"{field} in {where} is not text: put it into quotes")
-    return value or ""
+def _labels(template: Mapping[str, object]) -> dict[str, str]:
+    given = mapping_at(template, "labels")
+    labels = {str(key): text_at(given, key) for key in given}
+    for field, label in _LABELS.items():
+        value = text_at(template, field)
+        if value:
+            labels.setdefault(label, value)
+    return labels
 
 
 # -- Slots -------------------------------------------------------------------------------------------------------------

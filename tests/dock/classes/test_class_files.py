@@ -59,7 +59,7 @@ def test_a_directory_holds_classes_and_secrets_in_yaml_and_json(tmp_path: Path) 
     snapshot = DirectoryReader(tmp_path).read()
     assert snapshot is not None
     assert snapshot.problems == ()
-    assert [(found.name, found.data) for found in snapshot.classes] == [
+    assert [(found.value.name, found.data) for found in snapshot.classes] == [
         ("small", {"token": SECRET.encode()}),
         ("b", None),
         ("c", None),
@@ -86,7 +86,7 @@ def test_a_file_that_went_bad_stays_as_it_was_and_the_others_go_on(tmp_path: Pat
     put(tmp_path / "b.yaml", HEAD + "metadata: {name: large}\n")
     snapshot = reader.read()
     assert snapshot is not None
-    assert [found.name for found in snapshot.classes] == ["small", "large"]
+    assert [found.value.name for found in snapshot.classes] == ["small", "large"]
     assert snapshot.classes[0].data == {"token": SECRET.encode()}
     (problem,) = snapshot.problems
     assert problem.startswith(f"{tmp_path / 'a.yaml'}:2:")
@@ -94,7 +94,7 @@ def test_a_file_that_went_bad_stays_as_it_was_and_the_others_go_on(tmp_path: Pat
     put(tmp_path / "a.yaml", HEAD + "metadata: {name: medium}\n")
     snapshot = reader.read()
     assert snapshot is not None
-    assert ([found.name for found in snapshot.classes], snapshot.problems) == (["medium", "large"], ())
+    assert ([found.value.name for found in snapshot.classes], snapshot.problems) == (["medium", "large"], ())
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_while_the_directory_is_away_all_stays_and_it_is_told_once(tmp_path: Pat
     place.rename(tmp_path / "away")
     snapshot = reader.read()
     assert snapshot is not None
-    assert [found.name for found in snapshot.classes] == ["small"]
+    assert [found.value.name for found in snapshot.classes] == ["small"]
     assert "what was there stays: No such file" in snapshot.problems[0]
     assert reader.read() is None
     (tmp_path / "away").rename(place)
@@ -182,7 +182,7 @@ def test_a_mounted_config_map_is_replaced_as_a_whole_and_never_seen_half(tmp_pat
         snapshot = reader.read()
         if snapshot is not None:
             assert snapshot.problems == ()
-            first, second = (found.provider_spec["side"] for found in snapshot.classes)
+            first, second = (found.value.provider_spec["side"] for found in snapshot.classes)
             assert first == second
             seen.append(first)
 
@@ -210,7 +210,7 @@ def test_a_configured_class_may_have_its_secret_in_a_file_a_directory_or_the_env
     assert snapshot.problems == ()
     token = {"token": SECRET.encode()}
     assert [found.data for found in snapshot.classes] == [token, token, token, token, None]
-    assert json.loads(snapshot.classes[0].json)["secretRef"] == {"name": "a"}
+    assert json.loads(snapshot.classes[0].value.json)["secretRef"] == {"name": "a"}
     assert reader.read() is None
     put(tmp_path / "mounted" / "token", "another-long-secret")
     snapshot = reader.read()

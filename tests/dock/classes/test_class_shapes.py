@@ -62,13 +62,13 @@ def test_without_a_node_template_nobody_knows() -> None:
 @pytest.mark.parametrize(
     ("template", "told"),
     [
-        ({"capacity": []}, "capacity in nodeTemplate of machine class small is not a mapping"),
-        ({"capacity": {"cpu": "two"}}, "capacity.cpu in nodeTemplate of machine class small: "),
-        ({"capacity": {"cpu": True}}, "capacity.cpu in nodeTemplate of machine class small: "),
-        ({"capacity": {"cpu": "-1"}}, "capacity.cpu in nodeTemplate of machine class small is negative"),
-        ({"capacity": {"cpu": float("inf")}}, "capacity.cpu in nodeTemplate of machine class small: "),
-        ({"zone": 1}, "zone in nodeTemplate of machine class small is not text"),
-        ({"labels": {"a": False}}, "a in nodeTemplate of machine class small is not text"),
+        ({"capacity": []}, "nodeTemplate of machine class small: capacity is not a mapping"),
+        ({"capacity": {"cpu": "two"}}, "nodeTemplate of machine class small: capacity.cpu: "),
+        ({"capacity": {"cpu": True}}, "nodeTemplate of machine class small: capacity.cpu: "),
+        ({"capacity": {"cpu": "-1"}}, "nodeTemplate of machine class small: capacity.cpu is negative"),
+        ({"capacity": {"cpu": float("inf")}}, "nodeTemplate of machine class small: capacity.cpu: "),
+        ({"zone": 1}, "nodeTemplate of machine class small: zone is not text"),
+        ({"labels": {"a": False}}, "nodeTemplate of machine class small: a is not text"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(template: dict[str, Any], told: str) -> None:

@@ -186,7 +186,11 @@ def test_a_class_of_2018_has_its_spec_and_its_secret_below_spec() -> None:
         "spec": {"ami": "ami-1", "secretRef": {"name": "aws", "namespace": "ns"}},
     }
     found = class_of(content, {("ns", "aws"): {"providerAccessKeyId": b"x"}}.get)
-    assert (found.key.kind, found.provider_spec["ami"], found.secrets) == ("AWSMachineClass", "ami-1", (("ns", "aws"),))
+    assert (found.value.key.kind, found.value.provider_spec["ami"], found.secrets) == (
+        "AWSMachineClass",
+        "ami-1",
+        (("ns", "aws"),),
+    )
     assert found.data == {"providerAccessKeyId": b"x"}
 
 

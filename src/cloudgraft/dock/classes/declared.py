@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from cloudgraft.dock.protocol.messages import Key
+from cloudgraft.dock.protocol.messages import Key, MachineClass
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.secrecy import hide, unhide
 
@@ -32,12 +32,7 @@ _NOISE: Final = "kubectl.kubernetes.io/last-applied-configuration"
 class Declared:
     """A machine class as a source declares it."""
 
-    name: str
-    key: Key
-    provider_spec: Mapping[str, object] = field(default_factory=dict, repr=False)
-    node_template: Mapping[str, object] = field(default_factory=dict)
-    json: str = field(repr=False)  # the whole object, in canonical form
-    namespace: str = ""
+    value: MachineClass  # with the whole object as JSON in canonical form; the store numbers its revisions
     secrets: tuple[SecretId, ...] = ()  # that it names
     data: SecretData | None = field(default=None, repr=False)  # of all of them merged; None: unavailable
     missing: str = ""  # why it is unavailable
@@ -46,7 +41,7 @@ class Declared:
     @property
     def id(self) -> ClassId:
         """Includes the kind, because names are unique only within it."""
-        return self.key, self.name
+        return self.value.key, self.value.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,20 +54,24 @@ class Snapshot:
 
 def class_of(content: Mapping[str, object], find: Callable[[SecretId], SecretData | None]) -> Declared:
     """Builds a machine class from its object; ``find`` returns the data of a Secret. Raises InvalidArgumentError."""
-    metadata = _mapping(content, "metadata")
-    name, namespace = named(metadata), _text(metadata, "namespace")
-    spec = _mapping(content, "providerSpec" if "providerSpec" in content else "spec")  # the key used until 2019
+    metadata = mapping_at(content, "metadata")
+    name, namespace = named(metadata), text_at(metadata, "namespace")
+    spec = mapping_at(content, "providerSpec" if "providerSpec" in content else "spec")  # the key used until 2019
     secrets = tuple(secret_ids(content, namespace))
     data, missing = _overlaid(secrets, find)
+    lasting = {key: value for key, value in content.items() if key != "status"} | {"metadata": _lasting(metadata)}
     return Declared(
-        name=name,
-        key=_key(content),
-        provider_spec=spec,
-        node_template=_mapping(content, "nodeTemplate"),
-        json=_written(
-            {key: value for key, value in content.items() if key != "status"} | {"metadata": _lasting(metadata)}
+        value=MachineClass(
+            name=name,
+            key=_key(content),
+            revision=0,
+            provider_spec=spec,
+            node_template=mapping_at(content, "nodeTemplate"),
+            secret=secrets[-1][1] if secrets else "",
+            also_named=secrets[0][1] if len(secrets) > 1 else "",
+            namespace=namespace,
+            json=_written(lasting),
         ),
-        namespace=namespace,
         secrets=secrets,
         data=data,
         missing=missing,
@@ -82,7 +81,7 @@ def class_of(content: Mapping[str, object], find: Callable[[SecretId], SecretDat
 
 def named(metadata: Mapping[str, object]) -> str:
     """Returns the name of an object. Raises InvalidArgumentError for one that Kubernetes would reject."""
-    name = _text(metadata, "name")
+    name = text_at(metadata, "name")
     if not is_name(name):
         raise InvalidArgumentError(
             f"the name {shown(name)} cannot be used: lower-case letters, digits, hyphens and dots, at most {_LONGEST}"
@@ -100,10 +99,10 @@ def secret_ids(content: Mapping[str, object], namespace: str) -> Iterator[Secret
 
     A class could otherwise give its driver any Secret of the cluster that cloudgraft may read.
     """
-    holder = content if "providerSpec" in content or "spec" not in content else _mapping(content, "spec")
-    for reference in (_mapping(holder, key) for key in _REFERENCES):
+    holder = content if "providerSpec" in content or "spec" not in content else mapping_at(content, "spec")
+    for reference in (mapping_at(holder, key) for key in _REFERENCES):
         if reference:
-            name, elsewhere = named(reference), _text(reference, "namespace")
+            name, elsewhere = named(reference), text_at(reference, "namespace")
             if elsewhere not in {"", namespace}:
                 raise InvalidArgumentError(
                     f"it names a secret of the namespace {shown(elsewhere)}: only those of its own can be read"
@@ -114,12 +113,12 @@ def secret_ids(content: Mapping[str, object], namespace: str) -> Iterator[Secret
 def secret_data(content: Mapping[str, object]) -> SecretData:
     """Returns the data of a Secret. Raises InvalidArgumentError, whose message contains none of it."""
     found: dict[str, bytes] = {}
-    for name, value in _mapping(content, "data").items():
+    for name, value in mapping_at(content, "data").items():
         try:
             found[name] = base64.b64decode(value if isinstance(value, str) else "!", validate=True)
         except (binascii.Error, ValueError):
             raise InvalidArgumentError(f"data.{shown(name)} is not base64: plain text goes into stringData") from None
-    for name, value in _mapping(content, "stringData").items():
+    for name, value in mapping_at(content, "stringData").items():
         if not isinstance(value, str):
             raise InvalidArgumentError(f"stringData.{shown(name)} is not text: put it into quotes")
         found[name] = value.encode()
@@ -132,11 +131,11 @@ def shown(text: str) -> str:
 
 
 def _key(content: Mapping[str, object]) -> Key:
-    kind, version = _text(content, "kind"), _text(content, "apiVersion")
+    kind, version = text_at(content, "kind"), text_at(content, "apiVersion")
     if not _KIND.fullmatch(kind) or not _API_VERSION.fullmatch(version):
         raise InvalidArgumentError("kind and apiVersion must be like AcmeMachineClass and machine.example/v1")
     key = Key(kind=kind, api_version=version)
-    provider = _text(content, "provider") if key == GARDENER else ""
+    provider = text_at(content, "provider") if key == GARDENER else ""
     if provider and not _KIND.fullmatch(provider):
         raise InvalidArgumentError(f"provider is {shown(provider)}: it must be letters and digits")
     return Key(kind=provider + kind, api_version=version)
@@ -162,11 +161,12 @@ def _written(content: Mapping[str, object]) -> str:
 def _lasting(metadata: Mapping[str, object]) -> dict[str, object]:
     """Drops metadata that changes by itself, such as versions and managers."""
     kept: dict[str, object] = {key: metadata[key] for key in ("name", "namespace", "labels") if metadata.get(key)}
-    notes = {key: value for key, value in _mapping(metadata, "annotations").items() if key != _NOISE}
+    notes = {key: value for key, value in mapping_at(metadata, "annotations").items() if key != _NOISE}
     return {**kept, "annotations": notes} if notes else kept
 
 
-def _mapping(content: Mapping[str, object], key: str) -> Mapping[str, object]:
+def mapping_at(content: Mapping[str, object], key: str) -> Mapping[str, object]:
+    """The mapping under a key; empty when there is none. Raises InvalidArgumentError for anything else."""
     value = content.get(key)
     if value is None:
         return {}
@@ -175,7 +175,8 @@ def _mapping(content: Mapping[str, object], key: str) -> Mapping[str, object]:
     return value
 
 
-def _text(content: Mapping[str, object], key: str) -> str:
+def text_at(content: Mapping[str, object], key: str) -> str:
+    """The text under a key; empty when there is none. Raises InvalidArgumentError for anything else."""
     value = content.get(key)
     if value is None:
         return ""

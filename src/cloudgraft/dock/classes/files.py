@@ -210,7 +210,7 @@ class DirectoryReader:
                 problems.append(f"{self._directory / name}: {error.message}")
                 continue
             if found.id in declared:
-                problems.append(f"{self._directory / name}: machine class {found.name} is there twice")
+                problems.append(f"{self._directory / name}: machine class {found.value.name} is there twice")
             declared.setdefault(found.id, found)
         self._declared = tuple(declared.values())
         return Snapshot(classes=self._declared, problems=tuple(problems))

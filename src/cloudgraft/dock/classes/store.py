@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cloudgraft.dock.classes.declared import ClassId, Declared, SecretData, SecretId, SecretRedaction, Snapshot, shown
+from cloudgraft.dock.classes.declared import ClassId, Declared, SecretData, SecretRedaction, Snapshot, shown
 from cloudgraft.dock.protocol.messages import ClassRef, Key, MachineClass, Secret
 from cloudgraft.sdk.errors import NotFoundError, PreconditionError, UnavailableError
 
@@ -109,9 +109,9 @@ class MachineClasses:
         for id_, declared in wanted.items():
             old = self._entries.get(id_)
             new = self._entries[id_] = self._updated(old, declared)
-            classes, secrets = changed[declared.key]
+            classes, secrets = changed[declared.value.key]
             if old is None or old.value.revision != new.value.revision:
-                classes.append(declared.name)
+                classes.append(declared.value.name)
             if old is not None and old.secret != new.secret:
                 secrets += [secret.name for secret in (old.secret, new.secret) if secret is not None]
             self._removed.pop(id_, None)
@@ -140,7 +140,7 @@ class MachineClasses:
             for declared in snapshot.classes:
                 if declared.id in wanted:
                     problems.append(
-                        f"machine class {declared.name} of {source} is already one of {origin[declared.id]}"
+                        f"machine class {declared.value.name} of {source} is already one of {origin[declared.id]}"
                     )
                 else:
                     wanted[declared.id], origin[declared.id] = declared, source
@@ -149,7 +149,8 @@ class MachineClasses:
     def _updated(self, old: _Entry | None, declared: Declared) -> _Entry:
         if old is not None and old.declared is declared and not old.trouble:
             return old
-        value = old.value if old is not None and old.declared.json == declared.json else self._value(declared)
+        is_same = old is not None and old.value.json == declared.value.json
+        value = old.value if old is not None and is_same else replace(declared.value, revision=self._next())
         trouble = "it is being deleted" if declared.deleting else declared.missing
         if declared.data is None:  # keep the last one, unless the class no longer names any
             kept = old if declared.secrets else None
@@ -160,27 +161,14 @@ class MachineClasses:
         secret, digest = self._secret(old, declared, declared.data)
         return _Entry(declared=declared, value=value, secret=secret, digest=digest, trouble=trouble)
 
-    def _value(self, declared: Declared) -> MachineClass:
-        return MachineClass(
-            name=declared.name,
-            key=declared.key,
-            revision=self._next(),
-            provider_spec=declared.provider_spec,
-            node_template=declared.node_template,
-            secret=_main(declared.secrets),
-            also_named=declared.secrets[0][1] if len(declared.secrets) > 1 else "",
-            namespace=declared.namespace,
-            json=declared.json,
-        )
-
     def _secret(self, old: _Entry | None, declared: Declared, data: SecretData) -> tuple[Secret, bytes]:
-        digest, name = _digest(data), _main(declared.secrets)
+        digest, name = _digest(data), declared.value.secret
         if old is not None and old.secret is not None:
             if old.digest == digest:
                 return replace(old.secret, name=name), digest
             self._hiding.end(old.secret.data)
         self._hiding.begin(data)
-        return Secret(name=name, revision=self._next(), data=data, namespace=declared.namespace), digest
+        return Secret(name=name, revision=self._next(), data=data, namespace=declared.value.namespace), digest
 
     def _remove(self, gone: Sequence[ClassId]) -> None:
         for id_ in gone:
@@ -210,11 +198,6 @@ class MachineClasses:
                 callback(key, classes, secrets)
             except Exception:  # noqa: BLE001 - the other callbacks must still run
                 _LOG.exception("a listener of machine classes failed")
-
-
-def _main(secrets: Sequence[SecretId]) -> str:
-    """The name of the secret with the credentials: the last one, whose values override the other's."""
-    return secrets[-1][1] if secrets else ""
 
 
 def _digest(data: SecretData) -> bytes:
