@@ -7,15 +7,18 @@ import contextlib
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 import grpc
 import grpc.aio
 
 from cloudgraft.certs.pem import Stamp, load_authority, load_tls, stamp
 from cloudgraft.client.cloud_config import CloudConfig
-from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, UnavailableError
+from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, PreconditionError, UnavailableError
 
 _log = logging.getLogger("cloudgraft.client")
+
+_LONGEST_TOKEN: Final = 8192  # characters: it is sent in a header
 
 ChannelOptions = Sequence[tuple[str, int | str]]
 
@@ -34,6 +37,20 @@ def channel_credentials(config: CloudConfig) -> grpc.ChannelCredentials | None:
         loaded = load_tls(Path(config.cert), Path(config.key), ca)
         return grpc.ssl_channel_credentials(loaded.ca, private_key=loaded.key, certificate_chain=loaded.cert)
     return grpc.ssl_channel_credentials(load_authority(ca) if ca else None)
+
+
+def read_token(path: Path) -> str:
+    """The token that a client sends, from a file with one line; raises PreconditionError."""
+    try:
+        with path.open("rb") as file:
+            token = file.read(_LONGEST_TOKEN + 1).decode("ascii").strip()
+    except OSError as error:
+        raise PreconditionError(f"cannot read the token file {path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        token = ""
+    if not token or not token.isprintable() or len(token) > _LONGEST_TOKEN:
+        raise PreconditionError(f"the token file {path} does not hold a token: one line of plain characters")
+    return token
 
 
 def open_channel(

@@ -17,8 +17,7 @@ from typing import Final
 from cloudgraft.client import Address, CloudConfig
 from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.protocol.messages import Key
-from cloudgraft.dock.remote_slot import RemoteSlot
-from cloudgraft.dock.slot import Calls, DriverSlot, HubSlot
+from cloudgraft.dock.slot import Calls, HubSlot, RemoteSlot
 from cloudgraft.sdk.driver import (
     Driver,
     DriverTraits,
@@ -138,7 +137,7 @@ class DockDriver(Driver):
         self.traits = _UNTIL_KNOWN
         self._options = options
         self._is_known = False
-        self._slot: DriverSlot | None = None
+        self._slot: HubSlot | RemoteSlot | None = None
         if options.address:
             self._slot = RemoteSlot(options.key, options.machine_class, options.remote(), options.token_file)
         elif hub is not None:
@@ -188,7 +187,7 @@ class DockDriver(Driver):
         slot = await self._ready()
         return await slot.prices(self._options.list_timeout)
 
-    async def _ready(self) -> DriverSlot:
+    async def _ready(self) -> HubSlot | RemoteSlot:
         """Returns the slot after refreshing the traits: another driver may have taken over the key."""
         if self._slot is None:
             raise UnavailableError(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from cloudgraft.client.driver_calls import created
+from google.protobuf.message import Message
+
+from cloudgraft.client import CloudConfig
+from cloudgraft.client.channel import ChannelOptions, ReloadingChannel, read_token
+from cloudgraft.client.driver_calls import call_driver, created, decoding, unknown_if_cut
 from cloudgraft.dock.classes.declared import mapping_at, text_at
 from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.protocol.codes import Verb
 from cloudgraft.dock.protocol.messages import Answer, ClassRef, DriverInfo, Key, MachineClass, Operation
+from cloudgraft.dock.protocol.v1 import converted
 from cloudgraft.engine.groups.templates import ARCH, REGION, ZONE
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import (
@@ -24,6 +29,9 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
+from cloudgraft.sdk.secrecy import hide, unhide
+from cloudgraft.wire import driver as wire
+from cloudgraft.wire.pb import driver_pb2 as pb
 
 # -- Machine types of classes, for the engine's node templates ---------------------------------------------------------
 
@@ -76,7 +84,7 @@ def _labels(template: Mapping[str, object]) -> dict[str, str]:
     return labels
 
 
-# -- Slots -------------------------------------------------------------------------------------------------------------
+# -- Through the hub of this process -----------------------------------------------------------------------------------
 
 
 T = TypeVar("T")
@@ -94,41 +102,11 @@ class Calls(Protocol):
         """What the connected driver declared; None when there is none."""
 
 
-class DriverSlot(ABC):
-    """Calls the driver that is connected under one key, for one machine class."""
+class HubSlot:
+    """Calls a driver through the hub of this process: as a driver of the sdk, with a time limit for each call.
 
-    name: str
-
-    @abstractmethod
-    async def traits(self) -> DriverTraits | None:
-        """The traits that the driver declares; None for none. Raises UnavailableError when it is away."""
-
-    @abstractmethod
-    async def create(self, spec: MachineSpec, within: timedelta) -> Machine:
-        """As :meth:`cloudgraft.sdk.Driver.create`."""
-
-    @abstractmethod
-    async def delete(self, machine: Machine, within: timedelta) -> None:
-        """As :meth:`cloudgraft.sdk.Driver.delete`."""
-
-    @abstractmethod
-    async def list(self, within: timedelta) -> Sequence[Machine]:
-        """As :meth:`cloudgraft.sdk.Driver.list`."""
-
-    @abstractmethod
-    async def shapes(self, within: timedelta) -> Sequence[Shape]:
-        """As :meth:`cloudgraft.sdk.Driver.shapes`; falls back to the machine class when the driver has none."""
-
-    @abstractmethod
-    async def prices(self, within: timedelta) -> Sequence[Price]:
-        """As :meth:`cloudgraft.sdk.Driver.prices`."""
-
-    async def close(self) -> None:
-        """Called once after the last call."""
-
-
-class HubSlot(DriverSlot):
-    """Calls a driver through the hub of this process."""
+    Where the driver has no shapes, the machine class says what a machine holds.
+    """
 
     def __init__(self, hub: Calls, classes: MachineClasses | None, key: Key, machine_class: str) -> None:
         self.name = f"the driver of {key}"
@@ -138,8 +116,11 @@ class HubSlot(DriverSlot):
         self._class = machine_class
 
     async def traits(self) -> DriverTraits | None:
-        """Reads the traits of the driver's hello."""
+        """The traits of the driver's hello; None: it declares none. Raises UnavailableError when it is away."""
         return self.traits_now()
+
+    async def close(self) -> None:
+        """Does nothing: the hub belongs to the process."""
 
     def traits_now(self) -> DriverTraits | None:
         """The same without waiting: they are in memory."""
@@ -215,3 +196,118 @@ class HubSlot(DriverSlot):
             if not all(isinstance(item, kind) for item in some):
                 raise InternalError(f"{self.name} answered with a list that is not one of {kind.__name__}")
         return cast("Sequence[T]", answer)
+
+
+# -- Through a remote dock ---------------------------------------------------------------------------------------------
+# It serves ``cloudgraft.driver.v1.Driver`` over gRPC. The metadata of every call selects the driver: its kind, its API
+# version and the machine class.
+
+
+Reply = TypeVar("Reply", bound=Message)
+
+KIND_KEY: Final = "cloudgraft-kind"
+API_VERSION_KEY: Final = "cloudgraft-api-version"
+CLASS_KEY: Final = "cloudgraft-machine-class"
+_DESCRIBE: Final = timedelta(seconds=10)
+_RETIRE: Final = 120.0  # seconds for calls under way when certificates have changed
+_LONGEST_ANSWER: Final = 64 * 1024 * 1024
+# Seconds. A dock whose network fails silently is noticed after their sum. A dock rejects pings closer than 5 s.
+_PING_EVERY: Final = 20.0
+_PING_ANSWER: Final = 10.0
+
+
+class RemoteSlot:
+    """Does the same through a remote dock. Dials at the first call.
+
+    Uses certificates and tokens that are replaced on disk from the next call on.
+    """
+
+    def __init__(self, key: Key, machine_class: str, config: CloudConfig, token_file: Path | None) -> None:
+        """Reads the certificates. Without TLS, only a dock on this machine is allowed."""
+        if not config.is_encrypted and not config.address.is_loopback:
+            raise InvalidArgumentError(
+                f"refusing to talk to the dock at {config.address} without TLS: settings and user data hold "
+                "secrets. Set caFile, and certFile with keyFile or a tokenFile"
+            )
+        self.name = f"the dock at {config.address}"
+        self._selection = ((KIND_KEY, key.kind), (API_VERSION_KEY, key.api_version), (CLASS_KEY, machine_class))
+        self._token_file = token_file
+        self._token = ""
+        self._channel = ReloadingChannel(config, _channel_options(), retire=_RETIRE)
+
+    async def close(self) -> None:
+        """Closes the channel."""
+        await self._channel.close()
+        self._redact("")
+
+    async def traits(self) -> DriverTraits | None:
+        """Calls Describe. A response without ownership means that the driver declares nothing."""
+        answer = await self._ask("Describe", pb.DescribeRequest(), pb.DescribeResponse, _DESCRIBE)
+        return wire.traits_from_pb(answer) if answer.ownership else None
+
+    async def create(self, spec: MachineSpec, within: timedelta) -> Machine:
+        """Calls Create. A connection that breaks meanwhile is a DeadlineError: the machine may exist."""
+        with unknown_if_cut(spec):
+            answer = await self._ask("Create", wire.spec_to_pb(spec), pb.CreateResponse, within)
+        return created(self.name, spec, wire.machine_from_pb(answer.machine))
+
+    async def delete(self, machine: Machine, within: timedelta) -> None:
+        """Calls Delete."""
+        await self._ask("Delete", pb.DeleteRequest(machine=wire.machine_to_pb(machine)), pb.DeleteResponse, within)
+
+    async def list(self, within: timedelta) -> Sequence[Machine]:
+        """Calls List; the whole list is one response."""
+        return await self._ask_for_many("List", pb.ListRequest(), pb.Machine, wire.machine_from_pb, within)
+
+    async def shapes(self, within: timedelta) -> Sequence[Shape]:
+        """Calls Shapes."""
+        return await self._ask_for_many("Shapes", pb.ShapesRequest(), pb.Shape, wire.shape_from_pb, within)
+
+    async def prices(self, within: timedelta) -> Sequence[Price]:
+        """Calls Prices."""
+        return await self._ask_for_many("Prices", pb.PricesRequest(), pb.Price, wire.price_from_pb, within)
+
+    async def _ask(self, rpc: str, request: Message, answer: type[Reply], within: timedelta) -> Reply:
+        data = await self._call(rpc, request, within)
+        with decoding(self.name, rpc):
+            return answer.FromString(data)
+
+    async def _ask_for_many(
+        self, rpc: str, request: Message, kind: type[Reply], convert: Callable[[Reply], T], within: timedelta
+    ) -> Sequence[T]:
+        """Decodes a response that may be long in steps, so that it does not block the event loop."""
+        data = await self._call(rpc, request, within)
+        with decoding(self.name, rpc):
+            return await converted(convert, (), kind, memoryview(data))
+
+    async def _call(self, rpc: str, request: Message, within: timedelta) -> bytes:
+        metadata = self._metadata()
+        self._channel.reload()
+        seconds = within.total_seconds()
+        return await call_driver(self.name, self._channel.get(), rpc, request, seconds=seconds, metadata=metadata)
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        if self._token_file is None:
+            return self._selection
+        token = read_token(self._token_file)
+        self._redact(token)
+        return (*self._selection, ("authorization", f"Bearer {token}"))
+
+    def _redact(self, token: str) -> None:
+        """Redacts the token in use instead of the previous one."""
+        if token != self._token:
+            hide(token)
+            unhide(self._token)
+            self._token = token
+
+
+def _channel_options() -> ChannelOptions:
+    return (
+        ("grpc.max_receive_message_length", _LONGEST_ANSWER),
+        ("grpc.initial_reconnect_backoff_ms", 250),
+        ("grpc.max_reconnect_backoff_ms", 10_000),
+        ("grpc.keepalive_time_ms", int(_PING_EVERY * 1000)),
+        ("grpc.keepalive_timeout_ms", int(_PING_ANSWER * 1000)),
+        ("grpc.http2.ping_timeout_ms", int(_PING_ANSWER * 1000)),  # else it is a minute, whatever keepalive says
+        ("grpc.keepalive_permit_without_calls", 1),  # so that the next call finds a connection that works
+    )

@@ -57,8 +57,8 @@ async def test_a_dock_that_is_gone_without_a_word_is_noticed_and_dialled_anew(
     harbour: ConnectedDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A firewall forgets the connection: without pings, calls would wait for it until TCP gives up."""
-    monkeypatch.setattr("cloudgraft.dock.remote_slot._PING_EVERY", 1.5)
-    monkeypatch.setattr("cloudgraft.dock.remote_slot._PING_ANSWER", 2.0)
+    monkeypatch.setattr("cloudgraft.dock.slot._PING_EVERY", 1.5)
+    monkeypatch.setattr("cloudgraft.dock.slot._PING_ANSWER", 2.0)
     await harbour.dial_in(Cloud())
     async with BlackHole(int(harbour.listener.address.rpartition(":")[2])).listening() as network:
         cloud = DockDriver(dock_options(address=network.address))

@@ -130,12 +130,7 @@ class Notifications:
             self._beat_queued = True
             self._outbox.notify(self._heartbeat)
 
-    def acknowledge(self, numbers: Iterable[int]) -> None:
-        """Acknowledges the results of these operations."""
-        for number in numbers:
-            self.acknowledge_one(number)
-
-    def acknowledge_one(self, number: int) -> None:
+    def acknowledge(self, number: int) -> None:
         """Acknowledges the result of this operation. Cheap, because almost every operation needs it."""
         numbers = self._acknowledged
         if not self._dialect.acknowledges or len(numbers) >= _MOST_ACKNOWLEDGED:

@@ -109,7 +109,8 @@ class Session:
         """Starts sending operations. ``late`` are results that came with the hello."""
         self.state = State.READY
         self.notifications.welcome(self.session_id, self._settings.heartbeat, self._settings.max_message_bytes)
-        self.notifications.acknowledge([reply.number for reply in late])
+        for reply in late:
+            self.notifications.acknowledge(reply.number)
         if any([reply.foreign or self._tombstones.take(self.key, reply.number) for reply in late]):  # noqa: C419 - all
             self._notify_late()
 
@@ -288,7 +289,7 @@ class Session:
 
     def _take_reply(self, reply: Reply) -> bool:
         """Delivers a reply; False without a waiting caller. A late one is not lost: the listeners list again."""
-        self.notifications.acknowledge_one(reply.number)
+        self.notifications.acknowledge(reply.number)
         if self._waiting.settle(reply):
             return True
         if reply.foreign or self._tombstones.take(self.key, reply.number):

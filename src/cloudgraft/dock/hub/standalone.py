@@ -1,6 +1,6 @@
 """Serves drivers to remote engines: ``cloudgraft.driver.v1.Driver``, one driver behind each key.
 
-The metadata of a call selects its driver; see :mod:`cloudgraft.dock.remote_slot`, the client. Only an engine may
+The metadata of a call selects its driver; see :mod:`cloudgraft.dock.slot`, the client. Only an engine may
 call, and only for the kinds that the configuration grants it.
 """
 
@@ -14,8 +14,7 @@ from typing import Final
 from cloudgraft.dock.access import Access, Context, admit_engine
 from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.protocol.messages import Key
-from cloudgraft.dock.remote_slot import API_VERSION_KEY, CLASS_KEY, KIND_KEY
-from cloudgraft.dock.slot import Calls, HubSlot
+from cloudgraft.dock.slot import API_VERSION_KEY, CLASS_KEY, KIND_KEY, Calls, HubSlot
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.server.driver_calls import DriverCalls

@@ -53,22 +53,6 @@ _MOST_CAPABILITIES: Final = 100
 # -- hello -------------------------------------------------------------------------------------------------------------
 
 
-def hello_to_pb(info: DriverInfo, results: Sequence[pb.Result] = ()) -> pb.Hello:
-    """A driver's hello, with the results that no hub has acknowledged."""
-    return pb.Hello(
-        protocol=PROTOCOL_NUMBER,
-        kind=info.key.kind,
-        api_version=info.key.api_version,
-        name=info.name,
-        version=info.version,
-        instance_id=info.instance_id,
-        max_in_flight=info.max_in_flight,
-        capabilities=sorted(info.capabilities),
-        traits=wire.traits_to_pb(info.traits) if info.traits is not None else None,
-        results=results,
-    )
-
-
 def info_from_pb(hello: pb.Hello) -> DriverInfo:
     """Returns the driver's description of itself; raises InvalidArgumentError."""
     if hello.protocol != PROTOCOL_NUMBER:

@@ -14,10 +14,10 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
-from cloudgraft.client.channel import channel_credentials, open_channel
+from cloudgraft.client.channel import channel_credentials, open_channel, read_token
 from cloudgraft.client.errors import error_from_rpc
 from cloudgraft.dock.runner.options import RunnerOptions, Speech
-from cloudgraft.sdk.errors import InternalError, InvalidArgumentError, PreconditionError
+from cloudgraft.sdk.errors import InternalError
 from cloudgraft.sdk.secrecy import hide, redacted, unhide
 
 # -- Connection --------------------------------------------------------------------------------------------------------
@@ -29,7 +29,6 @@ Answer = TypeVar("Answer", bound=Message)
 Stream = grpc.aio.StreamStreamCall[bytes, bytes]
 _ANSWER: Final = 20.0  # seconds at most for the hub's answer to a ping
 _FETCH: Final = 10.0  # seconds for fetching a class or a secret
-_LARGEST_TOKEN: Final = 64 * 1024
 LARGEST_MESSAGE: Final = 64 * 1024 * 1024
 
 
@@ -88,7 +87,9 @@ def dial(options: RunnerOptions) -> Dialled:
     if options.settings.speech is not Speech.V1:
         channel_options += _pings(options.settings.keepalive)
     config = options.config()
-    credentials, token = channel_credentials(config), _token(options)
+    credentials = channel_credentials(config)
+    token = read_token(Path(options.token_file)) if options.token_file else ""
+    hide(token)
     return Dialled(open_channel(config, credentials, channel_options), token)
 
 
@@ -100,23 +101,6 @@ def _pings(every: float) -> Sequence[tuple[str, int]]:
         ("grpc.keepalive_timeout_ms", answer),
         ("grpc.http2.ping_timeout_ms", answer),  # else it is a minute, whatever keepalive says
     )
-
-
-def _token(options: RunnerOptions) -> str:
-    if not options.token_file:
-        return ""
-    path = Path(options.token_file)
-    try:
-        with path.open("rb") as file:
-            token = file.read(_LARGEST_TOKEN).decode("ascii").strip()
-    except OSError as error:
-        raise PreconditionError(f"cannot read the token file {path}: {error.strerror}") from error
-    except UnicodeDecodeError:
-        raise InvalidArgumentError(f"the token file {path} holds something else than a token") from None
-    if not token or not token.isprintable():
-        raise InvalidArgumentError(f"the token file {path} must hold one line with the token")
-    hide(token)
-    return token
 
 
 async def first_of(*parts: Coroutine[Any, Any, End]) -> End:

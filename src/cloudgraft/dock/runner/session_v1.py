@@ -11,24 +11,22 @@ from typing import Final
 from google.protobuf.duration_pb2 import Duration
 
 from cloudgraft.dock.protocol.codes import Code, Verb, code_from
-from cloudgraft.dock.protocol.messages import DriverInfo, MachineClass, Operation, Result, Secret
+from cloudgraft.dock.protocol.messages import MachineClass, Operation, Result, Secret
 from cloudgraft.dock.protocol.v1 import (
     CONNECT,
-    PROTOCOL,
+    PROTOCOL_NUMBER,
     SERVICE,
     duration_from_pb,
-    hello_to_pb,
     operation_from_pb,
     result_to_pb,
 )
-from cloudgraft.dock.runner.adapter import Docked, status_of
+from cloudgraft.dock.runner.adapter import status_of
 from cloudgraft.dock.runner.classes import class_from_json
 from cloudgraft.dock.runner.connection import LARGEST_MESSAGE, Dialled, End
-from cloudgraft.dock.runner.options import RunnerOptions
 from cloudgraft.dock.runner.state import ResultPriority, RunnerState, Session
 from cloudgraft.dock.runner.work import Job
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError
-from cloudgraft.wire.driver import machine_from_pb
+from cloudgraft.wire.driver import machine_from_pb, traits_to_pb
 from cloudgraft.wire.pb import dock_pb2 as pb
 
 # -- Messages of v1 on the driver's side -------------------------------------------------------------------------------
@@ -37,18 +35,20 @@ from cloudgraft.wire.pb import dock_pb2 as pb
 _TIMEOUT: Final = timedelta(minutes=5)  # for an operation without one
 
 
-def info_of(options: RunnerOptions, docked: Docked, instance_id: str) -> DriverInfo:
-    """The driver's description of itself."""
-    settings = options.settings
-    return DriverInfo(
-        key=options.key,
-        protocol=PROTOCOL,
-        name=settings.name or docked.name,
-        version=settings.version,
-        instance_id=instance_id,
-        max_in_flight=settings.max_in_flight,
-        capabilities=frozenset(docked.capabilities),
-        traits=docked.driver.traits,
+def hello(state: RunnerState) -> pb.Hello:
+    """The driver's description of itself, with the results that no hub has acknowledged."""
+    options, docked = state.options, state.docked
+    return pb.Hello(
+        protocol=PROTOCOL_NUMBER,
+        kind=options.kind,
+        api_version=options.api_version,
+        name=options.settings.name or docked.name,
+        version=options.settings.version,
+        instance_id=state.instance_id,
+        max_in_flight=options.settings.max_in_flight,
+        capabilities=sorted(docked.capabilities),
+        traits=traits_to_pb(docked.driver.traits),
+        results=state.unacknowledged.waiting(),
     )
 
 
@@ -146,11 +146,10 @@ class SessionV1(Session):
 
     async def _shake_hands(self) -> pb.HubMessage:
         state = self._state
-        results = state.unacknowledged.waiting()
-        for result in results:
+        greeting = hello(state)
+        for result in greeting.results:
             if result.WhichOneof("answer") == "create":
                 state.operations.made_late(machine_from_pb(result.create.machine))
-        greeting = hello_to_pb(info_of(state.options, state.docked, state.instance_id), results)
         state.attach(self)  # from here on results go to this connection, so that none is lost between two
         await self._stream.write(pb.DriverMessage(hello=greeting).SerializeToString())
         data = await self._stream.read()
