@@ -18,7 +18,7 @@ from typing import Any
 from bench.dock_child import obey
 from bench.dock_words import TAGS, key_of
 from cloudgraft.app import logs
-from cloudgraft.dock.access import CallerIdentity, Context
+from cloudgraft.dock.access import CallerAccess
 from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.hub.hub import Hub, HubSettings
 from cloudgraft.dock.hub.listener import DockListener
@@ -32,17 +32,6 @@ __all__: list[str] = []
 _CLASS = ClassRef(name="small", revision=1)
 _TIMEOUT = timedelta(seconds=60)
 _SETTINGS = {"flavor": "c2-m8", "image": "ubuntu-24.04"}
-
-
-class Everyone:
-    """Takes every caller for the same one, which may register everything."""
-
-    def identify(self, context: Context) -> CallerIdentity:
-        """Everybody is the same."""
-        return CallerIdentity(name="bench", registers=None)
-
-    def on_removed(self, callback: Callable[..., None]) -> None:
-        """Nobody ever is."""
 
 
 class OneClass(MachineClasses):
@@ -99,7 +88,7 @@ class Callers:
 async def main() -> None:
     """Serves, and calls when it is told to, until its input ends."""
     settings = HubSettings()
-    access = Everyone()
+    access = CallerAccess(secure=False)
     hub = Hub(access=access, classes=OneClass(), settings=settings)
     listener = DockListener(hub.handlers(), listen="127.0.0.1:0", tls=None, settings=settings, access=access)
     await listener.open()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import grpc.aio
 
@@ -83,17 +83,7 @@ def rules_of(dock: Dock) -> tuple[CallerRule, ...]:
     )
 
 
-class Access(Protocol):
-    """Authenticates drivers and engines."""
-
-    def identify(self, context: Context) -> CallerIdentity | None:
-        """Returns the caller by its certificate or token; None for an unknown one. May be called during a stream."""
-
-    def on_removed(self, callback: Callable[[CallerIdentity], None]) -> None:
-        """Calls back at once for each identity that was removed or lost rights."""
-
-
-def admit(access: Access, context: Context, key: Key | None = None) -> CallerIdentity:
+def admit(access: CallerAccess, context: Context, key: Key | None = None) -> CallerIdentity:
     """Returns the caller if it may call, and may register the key when one is given.
 
     Raises AuthenticationError for a stranger, PermissionDeniedError for a driver of other kinds and for an engine.
@@ -112,7 +102,7 @@ def admit(access: Access, context: Context, key: Key | None = None) -> CallerIde
     return identity
 
 
-def admit_engine(access: Access, context: Context, key: Key | None = None) -> CallerIdentity:
+def admit_engine(access: CallerAccess, context: Context, key: Key | None = None) -> CallerIdentity:
     """Returns the caller if it may call, and may use the key's driver as an engine; else raises as :func:`admit`."""
     identity = access.identify(context)
     if identity is None:
@@ -199,7 +189,7 @@ class CallerAccess:
         self._replace((), None)
 
     def identify(self, context: Context) -> CallerIdentity | None:
-        """Returns the caller; None for an unknown one."""
+        """Returns the caller by its certificate or token; None for an unknown one. May be called during a stream."""
         found = self._local if self._local is not None else self._identify(context)
         if self.watch is not None:
             (self.watch.refused if found is None else self.watch.trust)(context.peer())

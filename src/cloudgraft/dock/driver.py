@@ -16,8 +16,9 @@ from typing import Final
 
 from cloudgraft.client import Address, CloudConfig
 from cloudgraft.dock.classes.store import MachineClasses
+from cloudgraft.dock.hub.hub import Hub
 from cloudgraft.dock.protocol.messages import Key
-from cloudgraft.dock.slot import Calls, HubSlot, RemoteSlot
+from cloudgraft.dock.slot import HubSlot, RemoteSlot
 from cloudgraft.sdk.driver import (
     Driver,
     DriverTraits,
@@ -132,7 +133,7 @@ class DockDriver(Driver):
 
     Options = DockOptions
 
-    def __init__(self, options: DockOptions, hub: Calls | None = None, classes: MachineClasses | None = None) -> None:
+    def __init__(self, options: DockOptions, hub: Hub | None = None, classes: MachineClasses | None = None) -> None:
         """``hub`` and ``classes`` are those of this process. Without them and without an address, every call fails."""
         self.traits = _UNTIL_KNOWN
         self._options = options
@@ -194,7 +195,7 @@ class DockDriver(Driver):
                 "there is no dock in this process: add a `dock` section and start it again, or give the address of one "
                 "elsewhere"
             )
-        traits = await self._slot.traits() or self._options.traits()
+        traits = await self._slot.describe() or self._options.traits()
         if self._is_known and traits != self.traits:
             log.warning("a driver describes itself anew: %s", traits, extra={"driver": self._slot.name})
         self.traits, self._is_known = traits, True

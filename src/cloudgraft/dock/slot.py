@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from google.protobuf.message import Message
 
@@ -14,8 +14,9 @@ from cloudgraft.client.channel import ChannelOptions, ReloadingChannel, read_tok
 from cloudgraft.client.driver_calls import call_driver, created, decoding, unknown_if_cut
 from cloudgraft.dock.classes.declared import mapping_at, text_at
 from cloudgraft.dock.classes.store import MachineClasses
+from cloudgraft.dock.hub.hub import Hub
 from cloudgraft.dock.protocol.codes import Verb
-from cloudgraft.dock.protocol.messages import Answer, ClassRef, DriverInfo, Key, MachineClass, Operation
+from cloudgraft.dock.protocol.messages import Answer, ClassRef, Key, MachineClass, Operation
 from cloudgraft.dock.protocol.v1 import converted
 from cloudgraft.engine.groups.templates import ARCH, REGION, ZONE
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Shape
@@ -92,44 +93,44 @@ _WITHOUT_USER_DATA: Final = "v0"
 _SLICE: Final = 5000  # entries of a long response that are converted before the event loop runs other tasks
 
 
-class Calls(Protocol):
-    """The calls of a hub that a slot needs."""
-
-    async def call(self, key: Key, operation: Operation) -> Answer:
-        """Calls the key's driver; raises CloudgraftError."""
-
-    def info(self, key: Key) -> DriverInfo | None:
-        """What the connected driver declared; None when there is none."""
-
-
 class HubSlot:
     """Calls a driver through the hub of this process: as a driver of the sdk, with a time limit for each call.
 
     Where the driver has no shapes, the machine class says what a machine holds.
     """
 
-    def __init__(self, hub: Calls, classes: MachineClasses | None, key: Key, machine_class: str) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        classes: MachineClasses | None,
+        key: Key,
+        machine_class: str,
+        within: timedelta = timedelta(minutes=10),
+    ) -> None:
+        """``within`` is the time limit of a call that has none of its own."""
         self.name = f"the driver of {key}"
         self._hub = hub
         self._classes = classes
         self._key = key
         self._class = machine_class
+        self._within = within
 
-    async def traits(self) -> DriverTraits | None:
+    async def describe(self) -> DriverTraits | None:
         """The traits of the driver's hello; None: it declares none. Raises UnavailableError when it is away."""
-        return self.traits_now()
+        return self.traits
 
     async def close(self) -> None:
         """Does nothing: the hub belongs to the process."""
 
-    def traits_now(self) -> DriverTraits | None:
+    @property
+    def traits(self) -> DriverTraits | None:
         """The same without waiting: they are in memory."""
         info = self._hub.info(self._key)
         if info is None:
             raise UnavailableError(f"{self.name} is not connected")
         return info.traits
 
-    async def create(self, spec: MachineSpec, within: timedelta) -> Machine:
+    async def create(self, spec: MachineSpec, within: timedelta | None = None) -> Machine:
         """Rejects a machine of another name; a machine without a name is accepted."""
         info = self._hub.info(self._key)
         if spec.user_data and info is not None and info.protocol == _WITHOUT_USER_DATA:
@@ -142,15 +143,15 @@ class HubSlot:
             raise InternalError(f"{self.name} says that it made {spec.name!r}, and not what; a list will tell")
         return created(self.name, spec, answer)
 
-    async def delete(self, machine: Machine, within: timedelta) -> None:
+    async def delete(self, machine: Machine, within: timedelta | None = None) -> None:
         """Deletes the machine; the response carries nothing."""
         await self._call(Verb.DELETE, within, machine=machine)
 
-    async def list(self, within: timedelta) -> Sequence[Machine]:
+    async def list(self, within: timedelta | None = None) -> Sequence[Machine]:
         """Lists all machines of the class."""
         return await self._checked(await self._call(Verb.LIST, within), Machine)
 
-    async def shapes(self, within: timedelta) -> Sequence[Shape]:
+    async def shapes(self, within: timedelta | None = None) -> Sequence[Shape]:
         """The driver's shapes, else the one of the class."""
         try:
             return await self._checked(await self._call(Verb.SHAPES, within), Shape)
@@ -160,13 +161,14 @@ class HubSlot:
                 raise
             return (shape_of(machine_class),)
 
-    async def prices(self, within: timedelta) -> Sequence[Price]:
+    async def prices(self, within: timedelta | None = None) -> Sequence[Price]:
         """The driver's prices."""
         return await self._checked(await self._call(Verb.PRICES, within), Price)
 
-    async def _call(self, verb: Verb, within: timedelta, **about: Any) -> Answer:
+    async def _call(self, verb: Verb, within: timedelta | None, **about: Any) -> Answer:
+        timeout = self._within if within is None else within
         return await self._hub.call(
-            self._key, Operation(verb=verb, class_ref=self._class_ref(verb), timeout=within, **about)
+            self._key, Operation(verb=verb, class_ref=self._class_ref(verb), timeout=timeout, **about)
         )
 
     def _class_ref(self, verb: Verb) -> ClassRef:
@@ -240,7 +242,7 @@ class RemoteSlot:
         await self._channel.close()
         self._redact("")
 
-    async def traits(self) -> DriverTraits | None:
+    async def describe(self) -> DriverTraits | None:
         """Calls Describe. A response without ownership means that the driver declares nothing."""
         answer = await self._ask("Describe", pb.DescribeRequest(), pb.DescribeResponse, _DESCRIBE)
         return wire.traits_from_pb(answer) if answer.ownership else None

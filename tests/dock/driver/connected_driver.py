@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
-from cloudgraft.dock.access import CallerIdentity, Context
+from cloudgraft.dock.access import CallerAccess, CallerIdentity, Context
 from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.driver import DockDriver, DockOptions
 from cloudgraft.dock.hub.hub import Hub, HubSettings
@@ -65,19 +65,17 @@ class OneClass(MachineClasses):
 ANYBODY = CallerIdentity(name="somebody", registers=None, uses=None)
 
 
-class TokenAccess:
+class TokenAccess(CallerAccess):
     """Knows callers that send the right token, if there is one."""
 
     def __init__(self) -> None:
+        super().__init__(secure=False)
         self.token = ""
         self.caller = ANYBODY
 
     def identify(self, context: Context) -> CallerIdentity | None:
         said = dict(context.invocation_metadata() or ()).get("authorization", "")
         return self.caller if not self.token or said == f"Bearer {self.token}" else None
-
-    def on_removed(self, callback: Callable[..., None]) -> None:
-        """Nobody ever is."""
 
 
 class ConnectedDriver:

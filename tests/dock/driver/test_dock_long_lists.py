@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cloudgraft.dock.driver import DockDriver
-from cloudgraft.dock.hub.hub import HubSettings
+from cloudgraft.dock.hub.hub import Hub, HubSettings
 from cloudgraft.dock.hub.listener import DockListener
 from cloudgraft.dock.hub.standalone import EngineService
 from cloudgraft.dock.protocol.codes import Verb
@@ -32,13 +32,14 @@ ANSWERS: dict[Verb, list[Any]] = {
 CONVERSIONS = ("machine_to_pb", "machine_from_pb", "shape_to_pb", "shape_from_pb", "price_to_pb", "price_from_pb")
 
 
-class Fleet:
+class Fleet(Hub):
     """A hub whose drivers answer at once."""
 
     def __init__(self) -> None:
+        super().__init__(access=TokenAccess(), classes=OneClass())
         self.answers: dict[Verb, Answer] = dict(ANSWERS)
 
-    async def call(self, _key: Key, operation: Operation) -> Answer:
+    async def call(self, key: Key, operation: Operation) -> Answer:
         return self.answers[operation.verb]
 
     def info(self, key: Key) -> DriverInfo:

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import grpc.aio
 
-from cloudgraft.dock.access import CallerIdentity, Context
+from cloudgraft.dock.access import CallerAccess, CallerIdentity, Context
 from cloudgraft.dock.classes.store import MachineClasses, OnChanged
 from cloudgraft.dock.hub.hub import Hub, HubSettings
 from cloudgraft.dock.hub.service import server_options
@@ -45,13 +45,14 @@ def listing(*, seconds: float = 30.0) -> Operation:
     return Operation(verb=Verb.LIST, class_ref=CLASS, timeout=timedelta(seconds=seconds))
 
 
-class SomeAccess:
+class SomeAccess(CallerAccess):
     """Callers say who they are. What they may is decided here."""
 
     def __init__(self) -> None:
+        super().__init__(secure=False)
         self.strangers: set[str] = set()
         self.keys: dict[str, set[Key]] = {}
-        self.callbacks: list[Callable[..., None]] = []
+        self.callbacks: list[Callable[[CallerIdentity], None]] = []
 
     def identify(self, context: Context) -> CallerIdentity | None:
         said = dict(context.invocation_metadata() or ()).get("x-identity", "local")
@@ -60,7 +61,7 @@ class SomeAccess:
         registers = None if keys is None else frozenset(keys)
         return None if name in self.strangers else CallerIdentity(name=name, registers=registers)
 
-    def on_removed(self, callback: Callable[..., None]) -> None:
+    def on_removed(self, callback: Callable[[CallerIdentity], None]) -> None:
         self.callbacks.append(callback)
 
     def remove(self, name: str) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import grpc.aio
 
-from cloudgraft.dock.access import CallerIdentity, Context
+from cloudgraft.dock.access import CallerAccess
 from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.hub.hub import Hub, HubSettings
 from cloudgraft.dock.hub.service import server_options
@@ -36,14 +36,6 @@ OBJECT = {"kind": KIND, "metadata": {"name": "small"}, "providerSpec": SPEC, "se
 # A driver that is starved of its processor for a while keeps its place, unless a test is about just that.
 CALM = HubSettings(heartbeat=30.0)
 SLOW_START = 45.0  # seconds in which a process is sure to have started, also where a dozen others do
-
-
-class AnybodyMayCall:
-    def identify(self, context: Context) -> CallerIdentity:
-        return CallerIdentity(name="anybody", registers=None)
-
-    def on_removed(self, callback: Callable[..., None]) -> None:
-        """Nobody ever is."""
 
 
 class OneClass(MachineClasses):
@@ -98,7 +90,7 @@ class Dock:
 @asynccontextmanager
 async def dock(settings: HubSettings = CALM, *, port: int = 0, classes: OneClass | None = None) -> AsyncIterator[Dock]:
     told: list[Key] = []
-    hub = Hub(access=AnybodyMayCall(), classes=classes or OneClass(), settings=settings)
+    hub = Hub(access=CallerAccess(secure=False), classes=classes or OneClass(), settings=settings)
     hub.listen(told.append)
     server = grpc.aio.server(options=server_options(settings))
     server.add_generic_rpc_handlers(tuple(hub.handlers()))

@@ -13,7 +13,7 @@ from typing import Final
 import grpc
 import grpc.aio
 
-from cloudgraft.dock.access import Access, Context, admit
+from cloudgraft.dock.access import CallerAccess, Context, admit
 from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.hub.service import DockService
 from cloudgraft.dock.hub.session import HubContext, Session, State
@@ -126,7 +126,7 @@ class Hub:
     def __init__(
         self,
         *,
-        access: Access,
+        access: CallerAccess,
         classes: MachineClasses,
         settings: HubSettings = HubSettings(),  # noqa: B008 - frozen
         clock: Callable[[], float] = time.monotonic,

@@ -8,7 +8,7 @@ import grpc
 import grpc.aio
 from prometheus_client import CollectorRegistry
 
-from cloudgraft.dock.access import Access, Context
+from cloudgraft.dock.access import CallerAccess, Context
 from cloudgraft.dock.hub.service import listener_limits, server_options
 from cloudgraft.dock.hub.settings import HubSettings
 from cloudgraft.net.connections import UNKNOWN, ListenerMetrics
@@ -28,7 +28,7 @@ class DockListener:
         listen: str,
         tls: ServerFiles | None,
         settings: HubSettings,
-        access: Access,
+        access: CallerAccess,
         metrics: ListenerMetrics | None = None,
     ) -> None:
         """Reads the certificates. Without TLS, only a loopback address is accepted (law 9).

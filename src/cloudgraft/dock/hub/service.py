@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
-from cloudgraft.dock.access import Access, Context, admit
+from cloudgraft.dock.access import CallerAccess, Context, admit
 from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.hub.session import Session
 from cloudgraft.dock.hub.settings import HubSettings
@@ -69,7 +69,7 @@ class DockService:
     def __init__(
         self,
         serve: Callable[[Context, Dialect], Awaitable[None]],
-        access: Access,
+        access: CallerAccess,
         classes: MachineClasses,
         sessions: Callable[[], Sequence[Session]],
     ) -> None:

@@ -7,15 +7,14 @@ call, and only for the kinds that the configuration grants it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
-from cloudgraft.dock.access import Access, Context, admit_engine
+from cloudgraft.dock.access import CallerAccess, Context, admit_engine
 from cloudgraft.dock.classes.store import MachineClasses
+from cloudgraft.dock.hub.hub import Hub
 from cloudgraft.dock.protocol.messages import Key
-from cloudgraft.dock.slot import API_VERSION_KEY, CLASS_KEY, KIND_KEY, Calls, HubSlot
-from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Shape
+from cloudgraft.dock.slot import API_VERSION_KEY, CLASS_KEY, KIND_KEY, HubSlot
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.server.driver_calls import DriverCalls
 
@@ -26,59 +25,28 @@ _LONGEST_NAME: Final = 253
 class EngineService(DriverCalls):
     """Answers engines' calls with the drivers of one hub."""
 
-    def __init__(self, hub: Calls, classes: MachineClasses | None, access: Access) -> None:
+    def __init__(self, hub: Hub, classes: MachineClasses | None, access: CallerAccess) -> None:
         """``access`` says which callers are engines, and for which keys."""
         self._hub = hub
         self._classes = classes
         self._access = access
         # A list is one response: pages would need a kept copy of the list for any number of engines.
-        super().__init__(self._aimed, log=logging.getLogger("cloudgraft.dock"), whose="the dock's", page=None)
+        super().__init__(self._slot, log=logging.getLogger("cloudgraft.dock"), whose="the dock's", page=None)
 
-    def _aimed(self, context: Context) -> _Aimed:
+    def _slot(self, context: Context) -> HubSlot:
         """Returns the driver that the call selects, after authorizing the caller for it."""
         admit_engine(self._access, context)  # before any of its input is read
-        said = {name: value for name, value in context.invocation_metadata() or () if isinstance(value, str)}
-        kind, api_version, name = (_plain(said, one) for one in (KIND_KEY, API_VERSION_KEY, CLASS_KEY))
+        metadata = {name: value for name, value in context.invocation_metadata() or () if isinstance(value, str)}
+        kind, api_version, name = (_plain(metadata, each) for each in (KIND_KEY, API_VERSION_KEY, CLASS_KEY))
         key = Key(kind=kind, api_version=api_version)
         admit_engine(self._access, context, key)
-        return _Aimed(HubSlot(self._hub, self._classes, key, name), _within(context))
+        left = context.time_remaining()
+        within = _LONGEST if left is None else min(_LONGEST, timedelta(seconds=max(0.0, left)))
+        return HubSlot(self._hub, self._classes, key, name, within)
 
 
-class _Aimed:
-    """One call's driver and deadline."""
-
-    def __init__(self, slot: HubSlot, within: timedelta) -> None:
-        self._slot = slot
-        self._within = within
-
-    @property
-    def traits(self) -> DriverTraits | None:
-        return self._slot.traits_now()
-
-    async def create(self, spec: MachineSpec) -> Machine:
-        return await self._slot.create(spec, self._within)
-
-    async def delete(self, machine: Machine) -> None:
-        await self._slot.delete(machine, self._within)
-
-    async def list(self) -> Sequence[Machine]:
-        return await self._slot.list(self._within)
-
-    async def shapes(self) -> Sequence[Shape]:
-        return await self._slot.shapes(self._within)
-
-    async def prices(self) -> Sequence[Price]:
-        return await self._slot.prices(self._within)
-
-
-def _plain(said: dict[str, str], name: str) -> str:
-    value = said.get(name, "")
+def _plain(metadata: dict[str, str], name: str) -> str:
+    value = metadata.get(name, "")
     if not value or len(value) > _LONGEST_NAME or not value.isprintable():
         raise InvalidArgumentError(f"the call does not say which driver it is for: its metadata lacks a good {name}")
     return value
-
-
-def _within(context: Context) -> timedelta:
-    """Time until the caller's deadline."""
-    left = context.time_remaining()
-    return _LONGEST if left is None else min(_LONGEST, timedelta(seconds=max(0.0, left)))
