@@ -42,8 +42,8 @@ def _table(verb: Verb) -> Iterator[str]:
     for code in Code:
         meaning = meaning_of(code, verb)
         yield _row(code, meaning, meaning.error, verb)
-        if meaning.if_told_when is not None:
-            yield _row(code, meaning, meaning.if_told_when, verb, has_retry_after=True)
+        if meaning.with_retry_after is not None:
+            yield _row(code, meaning, meaning.with_retry_after, verb, has_retry_after=True)
 
 
 def _row(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
-from cloudgraft.plugins.author import Plugin, make_plugin, serve_as_plugin, serve_driver_until_told
+from cloudgraft.plugins.author import Plugin, make_plugin, serve_as_plugin, serve_driver_until_signal
 from cloudgraft.sdk.blocking import BlockingDriver, as_driver, as_provider
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import InvalidArgumentError
@@ -47,7 +47,7 @@ def serve(
         return
     made = make_plugin(plugin)
     if isinstance(made, (Driver, BlockingDriver)):
-        asyncio.run(serve_driver_until_told(as_driver(made), listen=listen, tls=tls, allowed_clients=allowed_clients))
+        asyncio.run(serve_driver_until_signal(as_driver(made), listen=listen, tls=tls, allowed_clients=allowed_clients))
     else:
         options = ServeOptions(listen=listen, tls=tls, allowed_clients=allowed_clients)
         asyncio.run(serve_until_signal(as_provider(made), options))

@@ -10,10 +10,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cloudgraft.dock.access import CallerAccess, CallerRule
+from cloudgraft.dock.hub.engine_service import EngineService
 from cloudgraft.dock.hub.hub import Hub
 from cloudgraft.dock.hub.listener import DockListener
 from cloudgraft.dock.hub.settings import HubSettings
-from cloudgraft.dock.hub.standalone import EngineService
 from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.dock.protocol.v1 import SERVICE
 from cloudgraft.net.connections import ListenerMetrics

@@ -31,7 +31,7 @@ ALLOWANCE: Final = 10.0  # seconds, for a machine that does many things at a tim
 
 
 async def frozen_in_mid_create(own: Dock, sky: HangingCloud, driver: DriverProcess) -> asyncio.Task[object]:
-    """A create that has reached the cloud, and a driver that will not hear of its end."""
+    """A create that has reached the cloud, and a driver that will not receive of its end."""
     await own.connected()
     sky.hangs(yes=True)
     making: asyncio.Task[object] = asyncio.create_task(own.make("m-1", seconds=300.0))

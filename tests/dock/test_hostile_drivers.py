@@ -60,7 +60,7 @@ async def test_what_makes_no_sense_again_and_again_ends_the_connection_with_an_o
         await other.connect(OTHER)
         await ready(rig, driver)
         waiting = asyncio.create_task(rig.hub.call(ACME, create()))
-        await driver.hear()
+        await driver.receive()
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # it may be cut off before the last
             for _ in range(1000):
                 await driver.send(registration())
@@ -131,5 +131,5 @@ async def test_clocks_that_are_years_apart_do_not_matter() -> None:
         async with rigged(clock=lambda skew=skew: time.monotonic() + skew) as rig, RawV0(rig) as driver:  # type: ignore[misc]  # a default is what binds it
             await ready(rig, driver)
             task = asyncio.create_task(rig.hub.call(ACME, listing()))
-            await driver.listed((await driver.hear()).operationID, ("acme:///m-1", "m-1"))
+            await driver.listed((await driver.receive()).operationID, ("acme:///m-1", "m-1"))
             assert len(await task) == 1  # type: ignore[arg-type]  # a list has a length

@@ -202,17 +202,17 @@ async def test_a_front_uses_a_client_certificate_that_was_replaced_on_disk(tmp_p
         async with Connection(CloudConfig.parse(served.cloud_config)) as connection:
             remote = RemoteProvider(connection)
             await remote.refresh()
-            first = connection._channel
+            first = connection.channel()
             await remote.refresh()
-            assert connection._channel is first  # nothing changed, nothing dialled
+            assert connection.channel() is first  # nothing changed, nothing dialled
             await asyncio.to_thread(renew, tmp_path, what="client")
             served.certificates.client_key.write_text("half a rotation")
             await remote.refresh()
-            assert connection._channel is first
+            assert connection.channel() is first
             await asyncio.to_thread(renew, tmp_path, what="client")
             await asyncio.gather(remote.node_groups(), remote.refresh(), remote.node_groups())
             await remote.refresh()
-            assert connection._channel is not first
+            assert connection.channel() is not first
 
 
 def test_new_files_are_used_and_half_a_pair_is_not(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

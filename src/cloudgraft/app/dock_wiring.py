@@ -17,10 +17,10 @@ from cloudgraft.config.sections.dock import Dock
 from cloudgraft.dock.access import CallerAccess, rules_of
 from cloudgraft.dock.classes.feed import ClassFeed
 from cloudgraft.dock.driver import DockDriver
+from cloudgraft.dock.hub.engine_service import EngineService
 from cloudgraft.dock.hub.hub import Hub, HubSettings
 from cloudgraft.dock.hub.listener import DockListener
 from cloudgraft.dock.hub.metrics import DockMetrics
-from cloudgraft.dock.hub.standalone import EngineService
 from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.drivers.router.driver import drivers_within
 from cloudgraft.engine.engine import Engine

@@ -128,10 +128,10 @@ async def _serve(plugin: Plugin, client_certificate: bytes, stdout: int) -> None
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     serving = asyncio.create_task(_serve_for_ever(plugin, client_certificate, stdout))
-    told = asyncio.create_task(stop.wait())
-    watch = asyncio.create_task(_wait_for_orphanhood(stop))
-    await asyncio.wait({serving, told}, return_when=asyncio.FIRST_COMPLETED)
-    for task in (serving, told, watch):
+    stopping = asyncio.create_task(stop.wait())
+    watch = asyncio.create_task(_stop_without_host(stop))
+    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    for task in (serving, stopping, watch):
         task.cancel()
     with contextlib.suppress(asyncio.CancelledError):  # we cancelled it ourselves
         await serving
@@ -139,11 +139,11 @@ async def _serve(plugin: Plugin, client_certificate: bytes, stdout: int) -> None
 
 async def _serve_for_ever(plugin: Plugin, client_certificate: bytes, stdout: int) -> None:
     own = make_key_pair()
-    life = as_driver(plugin) if isinstance(plugin, (Driver, BlockingDriver)) else as_provider(plugin)
+    served = as_driver(plugin) if isinstance(plugin, (Driver, BlockingDriver)) else as_provider(plugin)
     with _socket_directory() as directory:
         path = directory / f"plugin-{secrets.token_hex(4)}"
-        server = _listener(life, f"unix:{path}", _credentials(own, client_certificate))
-        await life.start()
+        server = _listener(served, f"unix:{path}", _credentials(own, client_certificate))
+        await served.start()
         try:
             await server.start()
             line = format_line(Handshake(network="unix", address=str(path), certificate=own.der))
@@ -152,7 +152,7 @@ async def _serve_for_ever(plugin: Plugin, client_certificate: bytes, stdout: int
             await asyncio.Event().wait()
         finally:
             await server.stop(_GRACE)
-            await life.close()
+            await served.close()
 
 
 def _listener(plugin: Provider | Driver, listen: str, credentials: grpc.ServerCredentials) -> DriverServer | GrpcServer:
@@ -167,7 +167,7 @@ def _credentials(own: KeyPair, client_certificate: bytes) -> grpc.ServerCredenti
     )
 
 
-async def _wait_for_orphanhood(stop: asyncio.Event) -> None:
+async def _stop_without_host(stop: asyncio.Event) -> None:
     """Sets ``stop`` when the host is gone: its end of our stdin is closed, or we have another parent."""
     parent = os.getppid()
     if _is_pipe(0):
@@ -255,19 +255,19 @@ log = logging.getLogger("cloudgraft.driver")
 _SERVER_GRACE = 10.0  # seconds for calls in flight
 
 
-async def serve_driver_until_told(
+async def serve_driver_until_signal(
     driver: Driver, *, listen: str, tls: TlsFiles | None, allowed_clients: Collection[str]
 ) -> None:
     """Serves until SIGTERM or SIGINT."""
     server = DriverServer(driver, Access(listen=listen, tls=tls, allowed_clients=allowed_clients))
-    with StopSignals() as told:
+    with StopSignals() as signals:
         try:
             await driver.start()
             await server.start()
             log.warning("serving on %s", server.address, extra={"address": server.address, "tls": tls is not None})
-            await told.wait()
+            await signals.wait()
         except asyncio.CancelledError:
-            if not told.while_starting:
+            if not signals.while_starting:
                 raise
         finally:
             await server.stop(_SERVER_GRACE)

@@ -15,9 +15,9 @@ from typing import Any, Self
 from cloudgraft.dock.access import CallerAccess, CallerIdentity, Context
 from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.driver import DockDriver, DockOptions
+from cloudgraft.dock.hub.engine_service import EngineService
 from cloudgraft.dock.hub.hub import Hub, HubSettings
 from cloudgraft.dock.hub.listener import DockListener
-from cloudgraft.dock.hub.standalone import EngineService
 from cloudgraft.dock.protocol.messages import ClassRef, Key, MachineClass, Secret
 from cloudgraft.dock.runner import DockRunner, RunnerOptions, RunnerSettings, Speech
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Price, Shape
@@ -170,14 +170,14 @@ class Docked(Driver):
     async def close(self) -> None:
         if self._cloud is not None:
             await self._cloud.close()
-        harbour, self._harbour = self._harbour, None
-        if harbour is not None:
+        connected, self._harbour = self._harbour, None
+        if connected is not None:
             async with asyncio.timeout(20):
-                await harbour.__aexit__(None, None, None)
+                await connected.__aexit__(None, None, None)
 
-    async def dial_in(self, harbour: ConnectedDriver) -> None:
+    async def dial_in(self, connected: ConnectedDriver) -> None:
         assert self._behind is not None
-        await harbour.dial_in(self._behind)
+        await connected.dial_in(self._behind)
 
     async def create(self, spec: Any) -> Any:
         return await self.cloud.create(spec)
@@ -204,12 +204,12 @@ class DockedProgram(Docked):
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
 
-    async def dial_in(self, harbour: ConnectedDriver) -> None:
-        file = self._directory / f"driver-{harbour.listener.address.rpartition(':')[2]}.yaml"
-        said = {"address": harbour.listener.address, "kind": KEY.kind, "apiVersion": KEY.api_version}
+    async def dial_in(self, connected: ConnectedDriver) -> None:
+        file = self._directory / f"driver-{connected.listener.address.rpartition(':')[2]}.yaml"
+        said = {"address": connected.listener.address, "kind": KEY.kind, "apiVersion": KEY.api_version}
         file.write_text(json.dumps({**said, "driver": "simulated", "options": self._options}))
         self._launch(file)
-        await until(lambda: harbour.hub.info(KEY) is not None, what="the program has dialled in", seconds=60)
+        await until(lambda: connected.hub.info(KEY) is not None, what="the program has dialled in", seconds=60)
 
     def _launch(self, file: Path) -> None:
         self._process = subprocess.Popen(

@@ -44,7 +44,7 @@ class Line:
             self._cutting = None
         if self.is_here and self._runner is None:
             speech = Speech.V1 if self._rig.declares else Speech.V0
-            self._runner = await self._rig.harbour.dial_in(Troubled(self._rig), speech=speech)
+            self._runner = await self._rig.connected.dial_in(Troubled(self._rig), speech=speech)
         elif not self.is_here and self._runner is not None:
             await self._end()
 
@@ -67,7 +67,7 @@ class Line:
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.stop(0)
-        await until(lambda: self._rig.harbour.hub.info(KEY) is None, what="the driver is gone")
+        await until(lambda: self._rig.connected.hub.info(KEY) is None, what="the driver is gone")
 
 
 class Troubled(Driver):
@@ -108,7 +108,7 @@ class DockRig(Rig):
     """The cloud "sim" of the engine is a driver that has dialled in; behind it is the simulated cloud."""
 
     declares: bool = True  # False: it speaks the protocol of 2018, in which it declares nothing
-    harbour: ConnectedDriver = field(default_factory=ConnectedDriver)
+    connected: ConnectedDriver = field(default_factory=ConnectedDriver)
     line: Line = field(init=False)
 
     def __post_init__(self) -> None:
@@ -116,7 +116,7 @@ class DockRig(Rig):
         self.line = Line(self)
 
     def driver(self) -> Driver:
-        return self.harbour.cloud()
+        return self.connected.cloud()
 
     async def start(self) -> EngineProvider:
         await self.line.set()
@@ -131,5 +131,5 @@ class DockRig(Rig):
 @asynccontextmanager
 async def docked(rig: DockRig) -> AsyncIterator[DockRig]:
     """Started here, closed at the end."""
-    async with rig.harbour, running(rig):
+    async with rig.connected, running(rig):
         yield rig

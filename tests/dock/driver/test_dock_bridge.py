@@ -37,14 +37,14 @@ SPEC = MachineSpec(name="m-1", group="g", settings={"size": 3}, tags={"a": "b"},
 
 
 @pytest.fixture
-async def harbour() -> AsyncIterator[ConnectedDriver]:
+async def connected() -> AsyncIterator[ConnectedDriver]:
     async with ConnectedDriver() as made:
         yield made
 
 
 @pytest.fixture(params=["here", "elsewhere"])
-async def cloud(request: pytest.FixtureRequest, harbour: ConnectedDriver) -> AsyncIterator[DockDriver]:
-    made = harbour.cloud() if request.param == "here" else harbour.remote_cloud()
+async def cloud(request: pytest.FixtureRequest, connected: ConnectedDriver) -> AsyncIterator[DockDriver]:
+    made = connected.cloud() if request.param == "here" else connected.remote_cloud()
     await made.start()
     yield made
     await made.close()
@@ -54,11 +54,11 @@ async def cloud(request: pytest.FixtureRequest, harbour: ConnectedDriver) -> Asy
 
 
 async def test_machines_are_made_listed_and_deleted_through_the_dock(
-    harbour: ConnectedDriver, cloud: DockDriver
+    connected: ConnectedDriver, cloud: DockDriver
 ) -> None:
     behind = Slow(TRAITS)
     behind.may_answer.set()
-    await harbour.dial_in(behind)
+    await connected.dial_in(behind)
     machine = await cloud.create(SPEC)
     assert machine == behind.machines[machine.machine_id]
     whole = {"shape": "small", **SPEC.settings}  # the group's settings over what the class says
@@ -93,11 +93,11 @@ async def test_a_driver_that_is_away_is_an_error_at_once_and_nothing_was_done(cl
     ids=["stock", "argument", "unavailable", "told when", "bug"],
 )
 async def test_errors_come_by_their_codes(
-    harbour: ConnectedDriver, cloud: DockDriver, raised: Exception, seen: type[Exception]
+    connected: ConnectedDriver, cloud: DockDriver, raised: Exception, seen: type[Exception]
 ) -> None:
     behind = Slow()
     behind.error = raised
-    await harbour.dial_in(behind)
+    await connected.dial_in(behind)
     with pytest.raises(seen) as caught:
         await cloud.create(SPEC)
     assert type(caught.value) is seen
@@ -105,11 +105,11 @@ async def test_errors_come_by_their_codes(
 
 
 async def test_a_connection_that_ends_in_mid_create_leaves_the_outcome_open(
-    harbour: ConnectedDriver, cloud: DockDriver
+    connected: ConnectedDriver, cloud: DockDriver
 ) -> None:
     """Law 3: neither success nor "nothing was done"."""
     behind = Slow()
-    runner = await harbour.dial_in(behind)
+    runner = await connected.dial_in(behind)
     creating = asyncio.create_task(cloud.create(SPEC))
     await until(lambda: bool(behind.machines), what="the driver has begun")
     await runner.stop(0)
@@ -117,14 +117,14 @@ async def test_a_connection_that_ends_in_mid_create_leaves_the_outcome_open(
         await creating
 
 
-async def test_a_dock_that_goes_away_in_mid_create_leaves_the_outcome_open(harbour: ConnectedDriver) -> None:
+async def test_a_dock_that_goes_away_in_mid_create_leaves_the_outcome_open(connected: ConnectedDriver) -> None:
     behind = Slow()
-    await harbour.dial_in(behind)
-    cloud = harbour.remote_cloud()
+    await connected.dial_in(behind)
+    cloud = connected.remote_cloud()
     await cloud.start()
     creating = asyncio.create_task(cloud.create(SPEC))
     await until(lambda: bool(behind.machines), what="the driver has begun")
-    await harbour.listener.close(0)
+    await connected.listener.close(0)
     with pytest.raises(DeadlineError):
         await creating
     with pytest.raises(UnavailableError):
@@ -133,32 +133,32 @@ async def test_a_dock_that_goes_away_in_mid_create_leaves_the_outcome_open(harbo
 
 
 async def test_what_the_machine_class_says_is_the_shape_of_a_driver_that_knows_none(
-    harbour: ConnectedDriver, cloud: DockDriver
+    connected: ConnectedDriver, cloud: DockDriver
 ) -> None:
-    await harbour.dial_in(Cloud())
+    await connected.dial_in(Cloud())
     (shape,) = await cloud.shapes()
     assert (shape.name, shape.capacity["memory"]) == ("m1", Quantity("4Gi"))
     with pytest.raises(UnsupportedError):
         await cloud.prices()
-    harbour.classes.is_there = False
+    connected.classes.is_there = False
     with pytest.raises(UnsupportedError):
         await cloud.shapes()
 
 
-async def test_a_driver_that_knows_its_shapes_is_believed(harbour: ConnectedDriver, cloud: DockDriver) -> None:
+async def test_a_driver_that_knows_its_shapes_is_believed(connected: ConnectedDriver, cloud: DockDriver) -> None:
     class Knowing(Cloud):
         async def shapes(self) -> Sequence[Shape]:
             return [huge]
 
     huge = Shape(name="huge", capacity={"cpu": Quantity("64")}, taints=(Taint(key="huge", effect="NoExecute"),))
-    await harbour.dial_in(Knowing(DriverTraits(catalog_lasts=timedelta(seconds=30))))
+    await connected.dial_in(Knowing(DriverTraits(catalog_lasts=timedelta(seconds=30))))
     assert list(await cloud.shapes()) == [huge]
     assert cloud.traits.catalog_lasts == timedelta(seconds=30)
 
 
-async def test_a_create_has_as_long_as_the_driver_declares(harbour: ConnectedDriver, cloud: DockDriver) -> None:
+async def test_a_create_has_as_long_as_the_driver_declares(connected: ConnectedDriver, cloud: DockDriver) -> None:
     behind = Slow(DriverTraits(create_timeout=timedelta(milliseconds=60)))
-    await harbour.dial_in(behind)
+    await connected.dial_in(behind)
     async with asyncio.timeout(60):  # less than the 110 s that others have
         with pytest.raises(DeadlineError):
             await cloud.create(SPEC)
@@ -166,13 +166,13 @@ async def test_a_create_has_as_long_as_the_driver_declares(harbour: ConnectedDri
 
 
 async def test_a_class_that_is_gone_makes_no_machines_and_still_has_them_listed_and_deleted(
-    harbour: ConnectedDriver, cloud: DockDriver
+    connected: ConnectedDriver, cloud: DockDriver
 ) -> None:
     behind = Slow()
     behind.may_answer.set()
-    await harbour.dial_in(behind)
+    await connected.dial_in(behind)
     machine = await cloud.create(SPEC)
-    harbour.classes.is_there = False
+    connected.classes.is_there = False
     with pytest.raises(NotFoundError):
         await cloud.create(SPEC)
     assert list(await cloud.list()) == [machine]
@@ -183,19 +183,21 @@ async def test_a_class_that_is_gone_makes_no_machines_and_still_has_them_listed_
 # -- traits ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_driver_of_2018_has_the_traits_that_the_file_says(harbour: ConnectedDriver, cloud: DockDriver) -> None:
-    await harbour.dial_in(Cloud(TRAITS), speech=Speech.V0)
+async def test_a_driver_of_2018_has_the_traits_that_the_file_says(
+    connected: ConnectedDriver, cloud: DockDriver
+) -> None:
+    await connected.dial_in(Cloud(TRAITS), speech=Speech.V0)
     await cloud.list()
     assert (cloud.traits.ownership, cloud.traits.idempotency) == (Ownership.NAME, Idempotency.NONE)
     assert cloud.traits.complete_list
 
 
 async def test_a_driver_of_2018_is_not_asked_for_a_machine_that_would_never_join(
-    harbour: ConnectedDriver, cloud: DockDriver
+    connected: ConnectedDriver, cloud: DockDriver
 ) -> None:
     """Its protocol has no room for user data: that is told, instead of a machine that is made in vain."""
     behind = Cloud()
-    await harbour.dial_in(behind, speech=Speech.V0)
+    await connected.dial_in(behind, speech=Speech.V0)
     with pytest.raises(PreconditionError, match="user data"):
         await cloud.create(SPEC)
     assert behind.machines == {}
@@ -203,14 +205,14 @@ async def test_a_driver_of_2018_is_not_asked_for_a_machine_that_would_never_join
 
 
 async def test_another_driver_in_the_same_place_brings_its_own_traits(
-    harbour: ConnectedDriver, cloud: DockDriver
+    connected: ConnectedDriver, cloud: DockDriver
 ) -> None:
-    first = await harbour.dial_in(Cloud(TRAITS))
+    first = await connected.dial_in(Cloud(TRAITS))
     await cloud.list()
     await first.stop(0)
-    await until(lambda: harbour.hub.info(KEY) is None, what="the first is gone")
+    await until(lambda: connected.hub.info(KEY) is None, what="the first is gone")
     assert cloud.traits == TRAITS, "what was known stays while nobody is there"
-    await harbour.dial_in(Cloud(DriverTraits(list_delay=timedelta(minutes=1))))
+    await connected.dial_in(Cloud(DriverTraits(list_delay=timedelta(minutes=1))))
     await cloud.list()
     assert cloud.traits.list_delay == timedelta(minutes=1)
 
@@ -250,12 +252,12 @@ async def test_without_a_dock_it_says_what_to_do() -> None:
 # -- metrics -----------------------------------------------------------------------------------------------------------
 
 
-async def test_the_metrics_show_who_is_connected_and_what_was_done(harbour: ConnectedDriver) -> None:
+async def test_the_metrics_show_who_is_connected_and_what_was_done(connected: ConnectedDriver) -> None:
     registry = CollectorRegistry()
-    DockMetrics(harbour.hub, registry)
+    DockMetrics(connected.hub, registry)
     assert 'cloudgraft_dock_drivers{protocol="v1"} 0.0' in generate_latest(registry).decode()
-    await harbour.dial_in(Cloud())
-    cloud = harbour.cloud()
+    await connected.dial_in(Cloud())
+    cloud = connected.cloud()
     await cloud.list()
     page = generate_latest(registry).decode()
     labels = f'api_version="{KEY.api_version}",kind="{KEY.kind}"'

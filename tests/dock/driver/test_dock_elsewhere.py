@@ -23,27 +23,27 @@ from tests.engine.scripted_cloud import Cloud
 
 
 @pytest.fixture
-async def harbour() -> AsyncIterator[ConnectedDriver]:
+async def connected() -> AsyncIterator[ConnectedDriver]:
     async with ConnectedDriver() as made:
         yield made
 
 
 async def test_only_an_engine_that_is_known_may_call_and_only_for_its_kinds(
-    harbour: ConnectedDriver, tmp_path: Path
+    connected: ConnectedDriver, tmp_path: Path
 ) -> None:
-    await harbour.dial_in(Cloud())
+    await connected.dial_in(Cloud())
     token = tmp_path / "token"
-    harbour.engines.token = "a-word-of-16-letters"
-    stranger = harbour.remote_cloud()
+    connected.engines.token = "a-word-of-16-letters"
+    stranger = connected.remote_cloud()
     with pytest.raises(AuthenticationError):
         await stranger.start()
     await stranger.close()
     token.write_text("a-word-of-16-letters\n")
-    known = harbour.remote_cloud(token_file=token)
+    known = connected.remote_cloud(token_file=token)
     await known.start()
     assert redacted("a-word-of-16-letters") == "[secret]"
     assert list(await known.list()) == []
-    harbour.engines.caller = CallerIdentity(name="somebody", uses=frozenset({Key(kind="Other", api_version="v1")}))
+    connected.engines.caller = CallerIdentity(name="somebody", uses=frozenset({Key(kind="Other", api_version="v1")}))
     with pytest.raises(PermissionDeniedError, match="AcmeMachineClass"):
         await known.list()
     token.write_text("")
@@ -54,13 +54,13 @@ async def test_only_an_engine_that_is_known_may_call_and_only_for_its_kinds(
 
 
 async def test_a_dock_that_is_gone_without_a_word_is_noticed_and_dialled_anew(
-    harbour: ConnectedDriver, monkeypatch: pytest.MonkeyPatch
+    connected: ConnectedDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A firewall forgets the connection: without pings, calls would wait for it until TCP gives up."""
     monkeypatch.setattr("cloudgraft.dock.slot._PING_EVERY", 1.5)
     monkeypatch.setattr("cloudgraft.dock.slot._PING_ANSWER", 2.0)
-    await harbour.dial_in(Cloud())
-    async with BlackHole(int(harbour.listener.address.rpartition(":")[2])).listening() as network:
+    await connected.dial_in(Cloud())
+    async with BlackHole(int(connected.listener.address.rpartition(":")[2])).listening() as network:
         cloud = DockDriver(dock_options(address=network.address))
         await cloud.start()
 
@@ -77,10 +77,10 @@ async def test_a_dock_that_is_gone_without_a_word_is_noticed_and_dialled_anew(
 
 
 @pytest.mark.parametrize("left_out", ["cloudgraft-kind", "cloudgraft-api-version", "cloudgraft-machine-class"])
-async def test_a_call_that_does_not_say_which_driver_is_refused(harbour: ConnectedDriver, left_out: str) -> None:
+async def test_a_call_that_does_not_say_which_driver_is_refused(connected: ConnectedDriver, left_out: str) -> None:
     said = {"cloudgraft-kind": "K", "cloudgraft-api-version": "v1", "cloudgraft-machine-class": "c"}
     metadata = [(name, value) for name, value in said.items() if name != left_out]
-    async with grpc.aio.insecure_channel(harbour.listener.address) as channel:
+    async with grpc.aio.insecure_channel(connected.listener.address) as channel:
         call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(wire.RPCS["List"].path)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call(pb.ListRequest().SerializeToString(), metadata=metadata, timeout=20)
@@ -96,14 +96,14 @@ async def test_a_call_that_does_not_say_which_driver_is_refused(harbour: Connect
     ],
     ids=["bytes", "no name", "no id"],
 )
-async def test_a_call_that_makes_no_sense_is_refused(harbour: ConnectedDriver, rpc: str, request_: bytes) -> None:
-    await harbour.dial_in(Cloud())
+async def test_a_call_that_makes_no_sense_is_refused(connected: ConnectedDriver, rpc: str, request_: bytes) -> None:
+    await connected.dial_in(Cloud())
     metadata = (
         ("cloudgraft-kind", KEY.kind),
         ("cloudgraft-api-version", KEY.api_version),
         ("cloudgraft-machine-class", "small"),
     )
-    async with grpc.aio.insecure_channel(harbour.listener.address) as channel:
+    async with grpc.aio.insecure_channel(connected.listener.address) as channel:
         call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(wire.RPCS[rpc].path)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call(request_, metadata=metadata, timeout=20)

@@ -31,19 +31,19 @@ async def rig(tmp_path: Path) -> AsyncIterator[DockRig]:
 
 
 @pytest.fixture
-async def harbour() -> AsyncIterator[ConnectedDriver]:
+async def connected() -> AsyncIterator[ConnectedDriver]:
     async with ConnectedDriver() as made:
         yield made
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "elsewhere"])
 async def test_a_driver_cut_off_in_mid_create_and_back_again_has_made_one_machine(
-    harbour: ConnectedDriver, tmp_path: Path, elsewhere: bool
+    connected: ConnectedDriver, tmp_path: Path, elsewhere: bool
 ) -> None:
     """Laws 1 to 3 with the real hub, the real runner and an engine that runs by its own clock."""
     behind = Slow(DriverTraits(idempotency=Idempotency.NONE))
-    runner = await harbour.dial_in(behind)
-    cloud: Driver = harbour.remote_cloud() if elsewhere else harbour.cloud()
+    runner = await connected.dial_in(behind)
+    cloud: Driver = connected.remote_cloud() if elsewhere else connected.cloud()
     async with live(tmp_path, desired_state({"a": cloud}, group())) as engine:
         provider = EngineProvider(engine)
         await until(lambda: not engine.trouble(), what="the cloud was listed")
@@ -52,7 +52,7 @@ async def test_a_driver_cut_off_in_mid_create_and_back_again_has_made_one_machin
         await runner.stop(0)
         assert await provider.target_size("g") == 1
         behind.may_answer.set()
-        await harbour.dial_in(behind)
+        await connected.dial_in(behind)
 
         async def runs() -> bool:
             return [instance.state.name for instance in await provider.instances("g")] == ["RUNNING"]
@@ -61,24 +61,24 @@ async def test_a_driver_cut_off_in_mid_create_and_back_again_has_made_one_machin
         assert (len(behind.specs), len(behind.machines)) == (1, 1)
 
 
-async def test_a_driver_that_comes_or_goes_is_noticed_at_once(harbour: ConnectedDriver, tmp_path: Path) -> None:
+async def test_a_driver_that_comes_or_goes_is_noticed_at_once(connected: ConnectedDriver, tmp_path: Path) -> None:
     """However far off the next list is. What comes and goes again and again is looked at now and then."""
     settings = CloudSettings(name="a", observe_every=timedelta(hours=1))
-    cloud = CloudDeclaration(settings=settings, make=harbour.cloud)
+    cloud = CloudDeclaration(settings=settings, make=connected.cloud)
     async with live(tmp_path, replace(desired_state({}, group()), clouds={"a": cloud})) as engine:
-        harbour.hub.listen(Looks(engine, at_most_every=0.01))
+        connected.hub.listen(Looks(engine, at_most_every=0.01))
         health = engine.workers["a"].observer.health
         await until(lambda: health.failures > 0, what="it was looked for")
-        runner = await harbour.dial_in(Cloud())
+        runner = await connected.dial_in(Cloud())
         await until(lambda: health.listed_at is not None, what="it was noticed")
         await runner.stop(0)
         await until(lambda: health.failures > 0, what="its end was noticed")
 
 
 async def test_what_happens_again_and_again_is_looked_at_once_and_once_more(
-    harbour: ConnectedDriver, tmp_path: Path
+    connected: ConnectedDriver, tmp_path: Path
 ) -> None:
-    async with live(tmp_path, desired_state({"a": harbour.cloud()}, group())) as engine:
+    async with live(tmp_path, desired_state({"a": connected.cloud()}, group())) as engine:
         nudges: list[bool] = []
         engine.workers["a"].nudge = lambda *, needs_look=True: nudges.append(needs_look)  # type: ignore[method-assign]
         looks = Looks(engine, at_most_every=0.05)
@@ -93,7 +93,7 @@ async def test_a_class_that_is_gone_makes_no_more_machines_and_still_deletes_tho
     await rig.provider.increase_size("g", 2)
     await rig.settle(6)
     ids = [instance.id for instance in await rig.shown()]
-    rig.harbour.classes.is_there = False
+    rig.connected.classes.is_there = False
     await rig.provider.increase_size("g", 1)
     await rig.settle(2)
     assert [i.error.code for i in await rig.shown() if i.error] == [NotFoundError.slug]

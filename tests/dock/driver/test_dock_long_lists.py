@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from cloudgraft.dock.driver import DockDriver
+from cloudgraft.dock.hub.engine_service import EngineService
 from cloudgraft.dock.hub.hub import Hub, HubSettings
 from cloudgraft.dock.hub.listener import DockListener
-from cloudgraft.dock.hub.standalone import EngineService
 from cloudgraft.dock.protocol.codes import Verb
 from cloudgraft.dock.protocol.messages import Answer, DriverInfo, Key, Operation
 from cloudgraft.sdk.driver import DriverTraits, Machine, Price, Shape

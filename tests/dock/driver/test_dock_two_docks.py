@@ -88,9 +88,9 @@ class TwoDocks(Rig):
                     self.held.may_go_on.set()
                     await runner.stop(0)
 
-    async def lead_to(self, harbour: ConnectedDriver) -> None:
-        self.way.turn_to(int(harbour.listener.address.rpartition(":")[2]))
-        await until(lambda: harbour.hub.info(KEY) is not None, what="the driver is there")
+    async def lead_to(self, connected: ConnectedDriver) -> None:
+        self.way.turn_to(int(connected.listener.address.rpartition(":")[2]))
+        await until(lambda: connected.hub.info(KEY) is not None, what="the driver is there")
 
     async def lose_the_leader(self) -> None:
         """A create is in flight, and the driver is cut off; then the leader is gone, with its dock."""

@@ -57,7 +57,7 @@ class RawDriver(Generic[OutT, InT]):
         async with asyncio.timeout(LIMIT):
             await self.stream.write(data)
 
-    async def hear(self) -> InT:
+    async def receive(self) -> InT:
         """The next message."""
         async with asyncio.timeout(LIMIT):
             data = await self.stream.read()
@@ -83,7 +83,7 @@ class RawV0(RawDriver[v0.DriverSide, v0.MCMside]):
 
     async def register(self, key: Key = ACME) -> None:
         """Answers the hub's first word."""
-        first = await self.hear()
+        first = await self.receive()
         assert (first.operationID, first.operationType, first.HasField("operationparams")) == (1, "register", False)
         await self.send(registration(key))
 
@@ -113,7 +113,7 @@ class RawV1(RawDriver[v1.DriverMessage, v1.HubMessage]):
 
     async def connect(self, key: Key = ACME, *, instance: str = "i-1", **more: Any) -> v1.Welcome:
         await self.send(hello(key, instance=instance, **more))
-        answer = await self.hear()
+        answer = await self.receive()
         assert answer.WhichOneof("message") == "welcome", answer
         return answer.welcome
 
@@ -123,7 +123,7 @@ class RawV1(RawDriver[v1.DriverMessage, v1.HubMessage]):
 
     async def word(self, kind: str) -> v1.HubMessage:
         """The next message of that kind."""
-        while (message := await self.hear()).WhichOneof("message") != kind:
+        while (message := await self.receive()).WhichOneof("message") != kind:
             pass
         return message
 

@@ -13,7 +13,7 @@ async def main(address: str, protocol: str) -> None:
         async with RawV0(address) as old:
             await old.register()
             while True:
-                await old.hear()
+                await old.receive()
     async with RawV1(address) as driver:
         await driver.connect(instance="lonely")
         while True:

@@ -39,7 +39,7 @@ async def begun(rig: Rig, driver: RawV0 | RawV1) -> asyncio.Task[object]:
     else:
         await driver.connect()
     task: asyncio.Task[object] = asyncio.create_task(rig.hub.call(ACME, create()))
-    await (driver.hear() if isinstance(driver, RawV0) else driver.operation())
+    await (driver.receive() if isinstance(driver, RawV0) else driver.operation())
     return task
 
 
@@ -278,7 +278,7 @@ async def test_a_hub_that_closes_lets_what_is_in_flight_end_and_takes_nothing_ne
             await rig.hub.call(OTHER, create("m-2"))
         async with RawV1(rig, identity="late") as late:
             await late.send(hello())
-            assert (await late.hear()).WhichOneof("message") == "reject"
+            assert (await late.receive()).WhichOneof("message") == "reject"
         await driver.created(operation)
         assert isinstance(await waiting, Machine)
         await closing  # with the last answer: it does not wait for its time to pass
@@ -306,7 +306,7 @@ async def test_changes_of_classes_reach_a_driver_of_v1_and_are_no_trouble_to_one
         changed = (await driver.word("changed")).changed
         assert (list(changed.machine_classes), list(changed.secrets)) == (["small"], ["credentials"])
         task = asyncio.create_task(rig.hub.call(ACME, listing()))
-        await old.listed((await old.hear()).operationID)
+        await old.listed((await old.receive()).operationID)
         await task
 
 

@@ -59,7 +59,7 @@ async def asked(rig: Rig, driver: RawV0) -> None:
     await driver.register()
     await until(lambda: rig.hub.info(ACME) is not None)
     task = asyncio.create_task(rig.hub.call(ACME, listing()))
-    await driver.listed((await driver.hear()).operationID)
+    await driver.listed((await driver.receive()).operationID)
     await task
 
 
@@ -168,7 +168,7 @@ async def test_case_40_an_error_that_quotes_the_secret_is_told_and_kept_without_
                 await driver.connect()
             looking = asyncio.create_task(rig.hub.call(ACME, listing()))
             if isinstance(driver, RawV0):
-                await driver.listed((await driver.hear()).operationID, error=text)
+                await driver.listed((await driver.receive()).operationID, error=text)
             else:
                 number = (await driver.operation()).id
                 status = v1.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=text)

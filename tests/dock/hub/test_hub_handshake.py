@@ -43,12 +43,12 @@ async def test_case_01_a_driver_that_never_says_who_it_is_is_sent_away(kind: typ
 async def test_case_02_a_first_reply_without_register_resp_is_refused_and_the_hub_goes_on() -> None:
     async with rigged() as rig:
         async with RawV0(rig) as driver:
-            await driver.hear()
+            await driver.receive()
             await driver.send(v0.DriverSide(operationID=1, operationType="register"))
             assert (await driver.end())[0] is grpc.StatusCode.INVALID_ARGUMENT
         async with RawV1(rig) as other:
             await other.beat()
-            assert (await other.hear()).reject.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+            assert (await other.receive()).reject.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
             assert (await other.end())[0] is grpc.StatusCode.INVALID_ARGUMENT
         async with RawV0(rig) as good:
             await good.register()
@@ -65,13 +65,13 @@ async def test_case_02_a_first_message_that_is_no_message_is_refused() -> None:
 
 async def test_case_03_number_and_type_of_the_register_reply_do_not_matter_as_in_2018() -> None:
     async with rigged() as rig, RawV0(rig) as driver:
-        await driver.hear()
+        await driver.receive()
         said = registration()
         said.operationID, said.operationType = 77, "create"
         await driver.send(said)
         await is_ready(rig)
         task = asyncio.create_task(rig.hub.call(ACME, create()))
-        operation = await driver.hear()
+        operation = await driver.receive()
         assert operation.operationID == 1  # numbers begin anew: the handshake's own does not count
         await driver.created(operation.operationID)
         await task
@@ -93,7 +93,7 @@ async def test_case_04_an_empty_or_impossible_kind_is_refused(key: Key) -> None:
             assert (await driver.end())[0] is grpc.StatusCode.INVALID_ARGUMENT
         async with RawV1(rig) as other:
             await other.send(hello(key))
-            assert (await other.hear()).WhichOneof("message") == "reject"
+            assert (await other.receive()).WhichOneof("message") == "reject"
         assert rig.hub.drivers() == []
 
 
@@ -105,7 +105,7 @@ async def test_another_version_of_the_protocol_and_wrong_traits_are_refused() ->
         ):
             async with RawV1(rig) as driver:
                 await driver.send(v1.DriverMessage(hello=wrong))
-                assert (await driver.hear()).reject.code == 3
+                assert (await driver.receive()).reject.code == 3
 
 
 async def test_case_05_a_second_driver_of_a_key_is_refused_while_the_first_one_lives() -> None:
@@ -115,7 +115,7 @@ async def test_case_05_a_second_driver_of_a_key_is_refused_while_the_first_one_l
             await second.send(hello(instance="second"))
             await first.word("heartbeat")  # it is asked for a sign of life
             await first.beat()
-            reject = (await second.hear()).reject
+            reject = (await second.receive()).reject
             assert reject.code == grpc.StatusCode.ALREADY_EXISTS.value[0]
             assert reject.retry_after.seconds > 0
             assert (await second.end())[0] is grpc.StatusCode.ALREADY_EXISTS
@@ -146,7 +146,7 @@ async def take_place(rig: Rig) -> None:
     while True:
         async with RawV1(rig) as newcomer:
             await newcomer.send(hello(instance="newcomer"))
-            answer = await newcomer.hear()
+            answer = await newcomer.receive()
             if answer.WhichOneof("message") == "welcome":
                 return
             assert answer.reject.code == grpc.StatusCode.ALREADY_EXISTS.value[0]
@@ -201,7 +201,7 @@ async def test_case_07_another_identity_cannot_take_a_place_by_the_name_of_a_pro
         await new.send(hello(instance="same"))
         await old.word("heartbeat")
         await old.beat()
-        assert (await new.hear()).reject.code == grpc.StatusCode.ALREADY_EXISTS.value[0]
+        assert (await new.receive()).reject.code == grpc.StatusCode.ALREADY_EXISTS.value[0]
 
 
 async def refused(driver: RawV0 | RawV1) -> int:
@@ -210,7 +210,7 @@ async def refused(driver: RawV0 | RawV1) -> int:
         code, _ = await driver.end()
         number: int = code.value[0]
         return number
-    while (word := await driver.hear()).WhichOneof("message") != "reject":
+    while (word := await driver.receive()).WhichOneof("message") != "reject":
         await driver.beat()
     return word.reject.code
 
@@ -241,7 +241,7 @@ async def test_case_09_both_names_of_2018_are_one_service(service: str) -> None:
         await driver.register()
         await is_ready(rig)
         task = asyncio.create_task(rig.hub.call(ACME, listing()))
-        operation = await driver.hear()
+        operation = await driver.receive()
         meta = operation.operationparams.machineClassMetaData
         got = await driver.unary(f"/{service}/GetMachineClass", meta, v0.MachineClass)
         assert got.data == '{"kind": "AcmeMachineClass"}'
@@ -257,7 +257,7 @@ async def test_a_stranger_is_refused_and_a_driver_may_register_only_what_it_may(
             assert (await stranger.end())[0] is grpc.StatusCode.UNAUTHENTICATED
         async with RawV1(rig, identity="acme") as driver:
             await driver.send(hello(OTHER))
-            assert (await driver.hear()).reject.code == grpc.StatusCode.PERMISSION_DENIED.value[0]
+            assert (await driver.receive()).reject.code == grpc.StatusCode.PERMISSION_DENIED.value[0]
         async with RawV0(rig, identity="acme") as driver0:
             await driver0.register(OTHER)
             assert (await driver0.end())[0] is grpc.StatusCode.PERMISSION_DENIED
@@ -383,7 +383,7 @@ async def test_the_hub_takes_only_so_many_drivers() -> None:
     async with rigged(HubSettings(max_sessions=1)) as rig, RawV1(rig) as first:
         await first.connect()
         async with RawV1(rig, identity="b") as second:
-            reject = (await second.hear()).reject
+            reject = (await second.receive()).reject
             assert reject.retry_after.seconds > 0
             assert "takes no more" in reject.message
             assert (await second.end())[0] is grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -47,10 +47,10 @@ def list_v0(count: int, *, error: str = "") -> bytes:
 
 
 async def understood(dialect: Dialect, data: bytes, operation: Operation) -> Result:
-    heard = dialect.hear(data)
-    assert isinstance(heard, Reply)
-    assert heard.number == 7
-    result = dialect.result(heard, operation)
+    decoded = dialect.decode(data)
+    assert isinstance(decoded, Reply)
+    assert decoded.number == 7
+    result = dialect.result(decoded, operation)
     return result if isinstance(result, Result) else await result
 
 
@@ -208,8 +208,8 @@ async def test_more_machines_than_anybody_has_are_refused(monkeypatch: pytest.Mo
     ids=["cut off", "a long name", "a long create", "twice", "a long farewell", "zeros", "ones"],
 )
 async def test_what_is_long_and_no_answer_to_a_question_makes_no_sense(spoiled: bytes) -> None:
-    assert isinstance(DialectV1().hear(spoiled), Malformed)
-    assert isinstance(DialectV0().hear(spoiled), Malformed)
+    assert isinstance(DialectV1().decode(spoiled), Malformed)
+    assert isinstance(DialectV0().decode(spoiled), Malformed)
 
 
 async def test_a_long_list_that_is_spoiled_in_the_middle_is_no_list() -> None:

@@ -46,7 +46,7 @@ async def test_v0_has_the_2018_operations_and_their_answers_become_machines() ->
     async with rigged() as rig, RawV0(rig) as driver:
         await registered(driver, rig)
         making = asyncio.create_task(rig.hub.call(ACME, create("m-1", user_data="not for v0")))
-        operation = await driver.hear()
+        operation = await driver.receive()
         params = operation.operationparams
         assert (operation.operationID, operation.operationType) == (1, "create")
         assert (params.machineClassMetaData.name, params.machineClassMetaData.revision) == ("small", 3)
@@ -57,12 +57,12 @@ async def test_v0_has_the_2018_operations_and_their_answers_become_machines() ->
             name="m-1", machine_id="aws:///eu/i-1", provider_id="aws:///eu/i-1", addresses=("ip-10-0-0-1",)
         )
         looking = asyncio.create_task(rig.hub.call(ACME, listing()))
-        operation = await driver.hear()
+        operation = await driver.receive()
         assert (operation.operationID, operation.operationType, operation.operationparams.machineID) == (2, "list", "")
         await driver.listed(2, ("aws:///eu/i-1", "m-1"))
         assert await looking == [Machine(name="m-1", machine_id="aws:///eu/i-1", provider_id="aws:///eu/i-1")]
         removing = asyncio.create_task(rig.hub.call(ACME, delete("aws:///eu/i-1")))
-        operation = await driver.hear()
+        operation = await driver.receive()
         assert (operation.operationType, operation.operationparams.machineID) == ("delete", "aws:///eu/i-1")
         assert operation.operationparams.machineName == ""
         await driver.deleted(3)
@@ -99,7 +99,7 @@ async def test_case_10_a_reply_that_comes_at_once_finds_its_caller() -> None:
 
         async def reply_at_once() -> None:
             for _ in range(100):
-                await driver.deleted((await driver.hear()).operationID)
+                await driver.deleted((await driver.receive()).operationID)
 
         replying = asyncio.create_task(reply_at_once())
         for _ in range(100):
@@ -115,7 +115,7 @@ async def test_case_10_a_reply_before_the_question_is_none() -> None:
         await driver.send_bytes(b"\xff")
         await until(lambda: rig.hub.drivers()[0].malformed == 1)  # so the guess was heard
         making = asyncio.create_task(rig.hub.call(ACME, create()))
-        operation = await driver.hear()
+        operation = await driver.receive()
         await driver.created(operation.operationID, "real")
         assert (await making) == Machine(name="m-1", machine_id="real", provider_id="real")
 
@@ -124,7 +124,7 @@ async def test_case_11_replies_out_of_order_find_their_callers() -> None:
     async with rigged() as rig, RawV0(rig) as driver:
         await registered(driver, rig)
         tasks = [asyncio.create_task(rig.hub.call(ACME, create(f"m-{number}"))) for number in range(10)]
-        operations = [await driver.hear() for _ in tasks]
+        operations = [await driver.receive() for _ in tasks]
         for operation in reversed(operations):
             await driver.created(operation.operationID, f"id-{operation.operationparams.machineName}")
         machines = await asyncio.gather(*tasks)
@@ -137,7 +137,7 @@ async def test_case_12_and_13_unknown_numbers_and_second_replies_are_dropped() -
     async with rigged() as rig, RawV0(rig) as driver:
         await registered(driver, rig)
         making = asyncio.create_task(rig.hub.call(ACME, create()))
-        number = (await driver.hear()).operationID
+        number = (await driver.receive()).operationID
         for unknown in (number + 1, 0, -5, 2**31 - 1):
             await driver.created(unknown, "nobody's")
         await driver.created(number, "first")
@@ -146,7 +146,7 @@ async def test_case_12_and_13_unknown_numbers_and_second_replies_are_dropped() -
         assert isinstance(made, Machine)
         assert made.machine_id == "first"
         again = asyncio.create_task(rig.hub.call(ACME, delete()))
-        await driver.deleted((await driver.hear()).operationID)
+        await driver.deleted((await driver.receive()).operationID)
         await again
         assert rig.hub.drivers()[0].malformed == 0
         assert rig.told == [ACME]  # none of these was a late result
@@ -157,7 +157,7 @@ async def test_case_14_an_answer_to_another_question_fails_that_operation_only()
         await registered(driver, rig)
         making = asyncio.create_task(rig.hub.call(ACME, create()))
         removing = asyncio.create_task(rig.hub.call(ACME, delete()))
-        first, second = await driver.hear(), await driver.hear()
+        first, second = await driver.receive(), await driver.receive()
         await driver.deleted(first.operationID)
         error = await ended(making)
         assert isinstance(error, InternalError)
@@ -172,7 +172,7 @@ async def test_case_15_an_answer_without_a_payload_fails_the_operation() -> None
         await registered(driver, rig)
         await other.connect(OTHER)
         making = asyncio.create_task(rig.hub.call(ACME, create()))
-        number = (await driver.hear()).operationID
+        number = (await driver.receive()).operationID
         await driver.send(v0.DriverSide(operationID=number, operationType="create"))
         assert "nothing" in (await ended(making)).message
         removing = asyncio.create_task(rig.hub.call(OTHER, delete()))
@@ -185,7 +185,7 @@ async def test_case_16_an_unknown_operation_type_is_an_echo_that_does_not_matter
     async with rigged() as rig, RawV0(rig) as driver:
         await registered(driver, rig)
         removing = asyncio.create_task(rig.hub.call(ACME, delete()))
-        number = (await driver.hear()).operationID
+        number = (await driver.receive()).operationID
         await driver.send(v0.DriverSide(operationID=-1, operationType="getVMs"))
         await driver.send(
             v0.DriverSide(operationID=number, operationType="obliterate", deleteresponse=v0.DriverSide.deleteResp())
@@ -198,7 +198,7 @@ async def test_too_much_that_makes_no_sense_ends_the_connection() -> None:
         await registered(driver, rig)
         await other.connect(OTHER)
         waiting = asyncio.create_task(rig.hub.call(ACME, create()))
-        await driver.hear()
+        await driver.receive()
         await driver.send_bytes(b"\xff\xff")
         await driver.send(v0.DriverSide(registerResp=v0.DriverSide.registerationResp(kind="again")))
         await driver.send_bytes(b"\xff\xff")
@@ -216,7 +216,7 @@ async def test_case_17_an_error_with_a_machine_leaves_the_outcome_open() -> None
         await registered(driver, rig)
         await other.connect(OTHER)
         making = asyncio.create_task(rig.hub.call(ACME, create()))
-        await driver.created((await driver.hear()).operationID, "Error", node="Error", error="it broke")
+        await driver.created((await driver.receive()).operationID, "Error", node="Error", error="it broke")
         error = await ended(making)
         assert isinstance(error, DeadlineError)
         assert "it broke" in error.message
@@ -232,12 +232,12 @@ async def test_errors_of_v0_are_texts_in_which_a_code_is_understood() -> None:
         await registered(driver, rig)
         coded = "machine codes error: code = [ResourceExhausted] message = [no [large] ones left]"
         making = asyncio.create_task(rig.hub.call(ACME, create()))
-        await driver.created((await driver.hear()).operationID, "", error=coded)
+        await driver.created((await driver.receive()).operationID, "", error=coded)
         error = await ended(making)
         assert isinstance(error, OutOfStockError)
         assert error.message == "no [large] ones left"
         looking = asyncio.create_task(rig.hub.call(ACME, listing()))
-        await driver.listed((await driver.hear()).operationID, ("a", "m-1"), error="half of it failed")
+        await driver.listed((await driver.receive()).operationID, ("a", "m-1"), error="half of it failed")
         assert isinstance(await ended(looking), InternalError)  # half a list is none
 
 
@@ -246,12 +246,12 @@ async def test_case_18_a_success_without_a_provider_id_is_no_success() -> None:
         await registered(driver, rig)
         await other.connect(OTHER)
         making = asyncio.create_task(rig.hub.call(ACME, create()))
-        await driver.created((await driver.hear()).operationID, "")
+        await driver.created((await driver.receive()).operationID, "")
         error = await ended(making)
         assert isinstance(error, InternalError)
         assert error.retry is Retry.SETTLE_FIRST
         looking = asyncio.create_task(rig.hub.call(ACME, listing()))
-        await driver.listed((await driver.hear()).operationID, ("a", "m-1"), ("", "m-2"))
+        await driver.listed((await driver.receive()).operationID, ("a", "m-1"), ("", "m-2"))
         assert isinstance(await ended(looking), InternalError)
         making = asyncio.create_task(rig.hub.call(OTHER, create()))
         await other.created(await other.operation(), "")
@@ -268,7 +268,7 @@ async def test_case_19_of_200_operations_at_once_none_is_lost(kind: type[RawV0 |
         tasks = [asyncio.create_task(rig.hub.call(ACME, create(f"m-{number}"))) for number in range(200)]
         for _ in tasks:
             if isinstance(driver, RawV0):
-                told = await driver.hear()
+                told = await driver.receive()
                 await driver.created(told.operationID, told.operationparams.machineName)
             else:
                 operation = await driver.operation()
@@ -284,11 +284,11 @@ async def test_case_20_a_slow_create_holds_up_neither_list_nor_delete_nor_anothe
         await registered(driver, rig)
         await other.connect(OTHER)
         making = asyncio.create_task(rig.hub.call(ACME, create()))
-        slow = (await driver.hear()).operationID
+        slow = (await driver.receive()).operationID
         looking = asyncio.create_task(rig.hub.call(ACME, listing()))
         removing = asyncio.create_task(rig.hub.call(ACME, delete()))
-        await driver.listed((await driver.hear()).operationID)
-        await driver.deleted((await driver.hear()).operationID)
+        await driver.listed((await driver.receive()).operationID)
+        await driver.deleted((await driver.receive()).operationID)
         await looking
         await removing
         elsewhere = asyncio.create_task(rig.hub.call(OTHER, create()))
@@ -323,7 +323,7 @@ async def test_case_21_a_deadline_leaves_the_outcome_open_and_a_late_result_is_t
         else:
             await driver.connect()
         making = asyncio.create_task(rig.hub.call(ACME, create(seconds=1.5)))
-        operation = await (driver.hear() if isinstance(driver, RawV0) else driver.operation())
+        operation = await (driver.receive() if isinstance(driver, RawV0) else driver.operation())
         assert isinstance(await ended(making), DeadlineError)
         rig.told.clear()
         for _ in range(2):  # the second one is nothing new
@@ -364,14 +364,14 @@ async def test_case_23_numbers_begin_again_at_1_and_leave_out_what_is_still_open
     async with rigged() as rig, RawV0(rig) as driver:
         await registered(driver, rig)
         slow = asyncio.create_task(rig.hub.call(ACME, create("slow")))
-        assert (await driver.hear()).operationID == 1
+        assert (await driver.receive()).operationID == 1
         late = asyncio.create_task(rig.hub.call(ACME, create("late", seconds=1.5)))
-        assert (await driver.hear()).operationID == 2
+        assert (await driver.receive()).operationID == 2
         await ended(late)
         seen = []
         for _ in range(5):
             task = asyncio.create_task(rig.hub.call(ACME, delete()))
-            seen.append((await driver.hear()).operationID)
+            seen.append((await driver.receive()).operationID)
             await driver.deleted(seen[-1])
             await task
         assert seen == [3, 4, 3, 4, 3]
@@ -388,7 +388,7 @@ async def test_case_24_a_list_of_more_than_4_mb_arrives(kind: type[RawV0 | RawV1
         if isinstance(driver, RawV0):
             await registered(driver, rig)
             looking = asyncio.create_task(rig.hub.call(ACME, listing()))
-            await driver.listed((await driver.hear()).operationID, *((name, name) for name in names))
+            await driver.listed((await driver.receive()).operationID, *((name, name) for name in names))
         else:
             await driver.connect()
             looking = asyncio.create_task(rig.hub.call(ACME, listing()))

@@ -118,7 +118,7 @@ class HubProcess:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.port = int(self.hear()["port"])
+        self.port = int(self.receive()["port"])
 
     def __enter__(self) -> Self:
         return self
@@ -135,7 +135,7 @@ class HubProcess:
         self.process.stdin.flush()
         return self._orders
 
-    def hear(self) -> dict[str, Any]:
+    def receive(self) -> dict[str, Any]:
         """The next line."""
         assert self.process.stdout is not None
         line: dict[str, Any] = json.loads(self.process.stdout.readline())
@@ -144,7 +144,7 @@ class HubProcess:
 
     async def until(self, word: str) -> Any:
         """Reads on until there is a line with that word; what it says. An order that failed meanwhile is the end."""
-        while word not in (line := await asyncio.to_thread(self.hear)):
+        while word not in (line := await asyncio.to_thread(self.receive)):
             assert "failed" not in line, line
         return line[word]
 
@@ -152,7 +152,7 @@ class HubProcess:
         """What became of an order that may be repeated: it is given again while the driver is between two sessions."""
         while True:
             number = self.order(text)
-            while (line := await asyncio.to_thread(self.hear)).get("order") != number:
+            while (line := await asyncio.to_thread(self.receive)).get("order") != number:
                 pass
             if "failed" not in line:
                 return line["done"]

@@ -264,7 +264,7 @@ class Hub:
         except TimeoutError:
             raise DeadlineError(f"the driver did not say who it is within {limit:g} s") from None
         if data is grpc.aio.EOF:
-            raise InvalidArgumentError("the driver left before it said who it is")
+            raise InvalidArgumentError("the driver left before it introduced itself")
         return dialect.introduction(data)
 
     async def _admit(self, session: Session, introduction: Introduction) -> None:
@@ -328,13 +328,13 @@ class Hub:
             session.notifications.changed(classes, secrets)
 
 
-async def _reject(context: Context, words: bytes | None, error: CloudgraftError) -> None:
+async def _reject(context: Context, message: bytes | None, error: CloudgraftError) -> None:
     """Sends the driver the reason, if it reads, and ends the call."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_REJECT_TIMEOUT):
-            if words is not None:
+            if message is not None:
                 with contextlib.suppress(grpc.aio.BaseError, grpc.aio.UsageError, asyncio.InvalidStateError):
-                    await context.write(words)
+                    await context.write(message)
             try:
                 await abort(context, error)
             except grpc.aio.AbortError:

@@ -273,18 +273,18 @@ class Session:
 
     def _take(self, data: bytes) -> bool:
         """Handles one message; False when it was unsolicited."""
-        heard = (
-            self._dialect.hear(data) if len(data) <= self._settings.max_message_bytes else Malformed("it is too long")
+        decoded = (
+            self._dialect.decode(data) if len(data) <= self._settings.max_message_bytes else Malformed("it is too long")
         )
-        if isinstance(heard, Reply):
-            return self._take_reply(heard)
-        if isinstance(heard, Bye):
-            if heard.at_once:
+        if isinstance(decoded, Reply):
+            return self._take_reply(decoded)
+        if isinstance(decoded, Bye):
+            if decoded.at_once:
                 self.end("the driver has left")
             elif self.state is State.READY:
                 self._leave("the driver is leaving")
-        elif isinstance(heard, Malformed):
-            self._count_malformed(heard.why)
+        elif isinstance(decoded, Malformed):
+            self._count_malformed(decoded.why)
         return False
 
     def _take_reply(self, reply: Reply) -> bool:

@@ -78,7 +78,7 @@ class Meaning:
     why: str
     # The error when the driver sends a retry-after. Only a driver that knows that nothing was done sends one: a broken
     # connection sends nothing.
-    if_told_when: type[CloudgraftError] | None = None
+    with_retry_after: type[CloudgraftError] | None = None
 
 
 # Calls that change nothing: no outcome can be unknown, there is only no answer.
@@ -117,7 +117,7 @@ _CREATE: Final[Mapping[Code, Meaning]] = {
     Code.OUT_OF_RANGE: Meaning(AlreadyExistsError, "there is more than one machine of this name: a list tells"),
     Code.INTERNAL: Meaning(InternalError, "a bug, before or after the machine was made"),
     Code.UNAVAILABLE: Meaning(
-        DeadlineError, "a connection that broke, before or after the cloud was asked", if_told_when=UnavailableError
+        DeadlineError, "a connection that broke, before or after the cloud was asked", with_retry_after=UnavailableError
     ),
     Code.DATA_LOSS: Meaning(InternalError, "something was lost, perhaps after the machine was made"),
     Code.UNAUTHENTICATED: Meaning(AuthenticationError, "the cloud does not take the credentials; nothing was made"),
@@ -181,7 +181,7 @@ def error_of(code: Code, message: str, verb: Verb, retry_after: timedelta | None
     seconds = None
     if retry_after is not None and retry_after > timedelta(0):
         seconds = min(retry_after, _LONGEST_HEARD).total_seconds()
-    kind = meaning.error if seconds is None else meaning.if_told_when or meaning.error
+    kind = meaning.error if seconds is None else meaning.with_retry_after or meaning.error
     return kind(message or f"the driver answered {code.name}: {meaning.why}", retry_after=seconds)
 
 

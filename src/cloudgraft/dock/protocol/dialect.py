@@ -47,7 +47,7 @@ class Malformed:
     why: str
 
 
-Heard = Reply | Beat | Bye | Malformed
+Decoded = Reply | Beat | Bye | Malformed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class Dialect(ABC):
         """The operation's message. Raises UnsupportedError or InvalidArgumentError: then nothing is sent."""
 
     @abstractmethod
-    def hear(self, data: bytes) -> Heard:
+    def decode(self, data: bytes) -> Decoded:
         """Decodes a driver's message. Never raises: an invalid one is Malformed."""
 
     @abstractmethod

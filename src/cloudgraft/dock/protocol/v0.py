@@ -18,8 +18,8 @@ from cloudgraft.dock.protocol.codes import Code, Verb, decode, error_of
 from cloudgraft.dock.protocol.dialect import (
     LONGEST_TEXT,
     Bye,
+    Decoded,
     Dialect,
-    Heard,
     Introduction,
     Malformed,
     Reply,
@@ -87,10 +87,10 @@ class DialectV0(Dialect):
             params.machineID = operation.machine.machine_id
         return message.SerializeToString()
 
-    def hear(self, data: bytes) -> Heard:
+    def decode(self, data: bytes) -> Decoded:
         """Matches a reply by its number; its type is an echo, and ignored."""
         if len(data) > LARGE:
-            return _heard_large(memoryview(data))
+            return _decode_large(memoryview(data))
         message = _parsed(data)
         if message is None:
             return Malformed("it is not a DriverSide")
@@ -122,7 +122,7 @@ def _parsed(data: bytes) -> pb.DriverSide | None:
         return None
 
 
-def _heard_large(data: memoryview) -> Heard:
+def _decode_large(data: memoryview) -> Decoded:
     """Only a list can be so long; the waiting caller decodes it in steps."""
     try:
         rest, content = cut_out(data, pb.DriverSide.LISTRESPONSE_FIELD_NUMBER)

@@ -20,8 +20,8 @@ from cloudgraft.dock.protocol.codes import Verb, code_from, code_of, error_of
 from cloudgraft.dock.protocol.dialect import (
     Beat,
     Bye,
+    Decoded,
     Dialect,
-    Heard,
     Introduction,
     Malformed,
     Reply,
@@ -314,10 +314,10 @@ class DialectV1(Dialect):
         put_operation(message.operation, number, self.hub_id, operation)
         return message.SerializeToString()
 
-    def hear(self, data: bytes) -> Heard:
+    def decode(self, data: bytes) -> Decoded:
         """Decodes one message of the driver."""
         if len(data) > LARGE:
-            return self._hear_large(memoryview(data))
+            return self._decode_large(memoryview(data))
         try:
             message = pb.DriverMessage.FromString(data)
         except DecodeError:
@@ -331,7 +331,7 @@ class DialectV1(Dialect):
             return Bye(at_once=False)
         return Malformed(f"{kind or 'an empty message'} is not expected here")
 
-    def _hear_large(self, data: memoryview) -> Heard:
+    def _decode_large(self, data: memoryview) -> Decoded:
         """Only a response to a read can be so long; the waiting caller decodes it in steps."""
         try:
             _, outer = cut_out(data, _RESULT)

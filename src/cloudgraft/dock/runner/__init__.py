@@ -2,8 +2,16 @@
 
 from cloudgraft.dock.protocol.codes import Code
 from cloudgraft.dock.protocol.messages import MachineClass, Secret
-from cloudgraft.dock.runner.adapter import DockedDriver, MachineError, current_class
-from cloudgraft.dock.runner.driver_2018 import ClassData, Driver2018, MachineClassMeta, SecretMeta, from_2018
+from cloudgraft.dock.runner.adapter import (
+    ClassData,
+    DockedDriver,
+    Driver2018,
+    MachineClassMeta,
+    MachineError,
+    SecretMeta,
+    current_class,
+    from_2018,
+)
 from cloudgraft.dock.runner.options import RunnerOptions, RunnerSettings, Speech, Tls
 from cloudgraft.dock.runner.runner import DockRunner, run, run_until_told
 
