@@ -28,7 +28,7 @@ def test_the_key_is_not_in_the_repr() -> None:
 
 
 def test_the_files_for_a_plugin_are_readable_by_nobody_else(tmp_path: Path) -> None:
-    tls = HostTls.make()
+    tls = HostTls()
     tls.write(tmp_path / "tls")
     assert stat.S_IMODE((tmp_path / "tls").stat().st_mode) == 0o700
     assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "tls").iterdir()} == {

@@ -93,13 +93,8 @@ def _key_usage() -> x509.KeyUsage:
 class HostTls:
     """The certificates for one run of a plugin: cloudgraft's own, and one that the plugin may use."""
 
-    client: KeyPair
-    server: KeyPair
-
-    @classmethod
-    def make(cls) -> HostTls:
-        """Creates two new pairs."""
-        return cls(client=make_key_pair(), server=make_key_pair())
+    client: KeyPair = field(default_factory=make_key_pair)
+    server: KeyPair = field(default_factory=make_key_pair)
 
     def write(self, directory: Path) -> None:
         """Writes the three files for a plugin that cannot make a certificate, into a new directory."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from operator import attrgetter
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from google.protobuf.internal.containers import MessageMap, RepeatedCompositeFieldContainer, ScalarMap
 from google.protobuf.message import DecodeError, Message
@@ -29,17 +29,6 @@ _FILE_MAGIC = b"k8s\x00"  # begins an object as etcd and the API server store it
 _TAINT_IDENTITY = attrgetter("key", "effect")
 _CONDITION_IDENTITY = attrgetter("type")
 _CONTAINER_IDENTITY = attrgetter("name")
-
-
-class _HasMeta(Protocol):
-    """A NodeTemplate or a Pod, as far as the object's metadata goes."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def labels(self) -> Mapping[str, str]: ...
-    @property
-    def annotations(self) -> Mapping[str, str]: ...
 
 
 def decode_node(data: bytes) -> NodeTemplate:
@@ -218,7 +207,7 @@ def _container_to_pb(message: pb.Container, container: Container) -> None:
     _write_quantities(message.resources.limits, container.limits, f"limits {where}")
 
 
-def _write_meta(message: pb.ObjectMeta, value: _HasMeta) -> None:
+def _write_meta(message: pb.ObjectMeta, value: NodeTemplate | Pod) -> None:
     _write(message, "name", value.name)
     _write_map(message.labels, value.labels)
     _write_map(message.annotations, value.annotations)

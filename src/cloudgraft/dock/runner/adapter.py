@@ -28,8 +28,8 @@ from cloudgraft.sdk.secrecy import redacted
 _CLASSES: Final = 8  # threads
 
 
-class ThreadedDriver(Driver):
-    """As ``sdk.blocking.as_driver``, with the caller's context in the thread: ``current_class()`` works there.
+class _ThreadedDriver(Driver):
+    """As ``sdk.blocking.as_driver``, with as many threads for reads as for changes.
 
     A thread cannot be stopped: a list that hangs keeps its thread long after its caller has timed out. So changes and
     reads have separate threads, and neither can exhaust those of the other.
@@ -46,23 +46,18 @@ class ThreadedDriver(Driver):
         self.MachineSettings = inner.MachineSettings
 
     async def create(self, spec: MachineSpec) -> Machine:
-        """See :meth:`Driver.create`."""
         return await self._changes.run(self._inner.create, spec)
 
     async def delete(self, machine: Machine) -> None:
-        """See :meth:`Driver.delete`."""
         await self._changes.run(self._inner.delete, machine)
 
     async def list(self) -> Sequence[Machine]:
-        """See :meth:`Driver.list`."""
         return await self._reads.run(self._inner.list)
 
     async def shapes(self) -> Sequence[Shape]:
-        """See :meth:`Driver.shapes`."""
         return await self._reads.run(self._inner.shapes)
 
     async def prices(self) -> Sequence[Price]:
-        """See :meth:`Driver.prices`."""
         return await self._reads.run(self._inner.prices)
 
     async def use(
@@ -72,7 +67,6 @@ class ThreadedDriver(Driver):
         await self._rest.run(call, machine_class, secret)
 
     async def start(self) -> None:
-        """See :meth:`Driver.start`."""
         await self._rest.run(self._inner.start)
         self.traits = self._inner.traits  # start() may have learned more about the cloud
 
@@ -123,7 +117,7 @@ class Docked:
             raise InvalidArgumentError(f"{driver!r} is not a Driver or BlockingDriver of cloudgraft.sdk")
         base: type = Driver if isinstance(driver, Driver) else BlockingDriver
         self.inner = driver
-        self.driver = driver if isinstance(driver, Driver) else ThreadedDriver(driver, places)
+        self.driver = driver if isinstance(driver, Driver) else _ThreadedDriver(driver, places)
         self.name = type(driver).__name__
         self.capabilities = tuple(
             name for name in ("prices", "shapes") if getattr(type(driver), name) is not getattr(base, name)
@@ -137,7 +131,7 @@ def _use_of(inner: object, driver: Driver) -> Use | None:
     call = inner.use
 
     async def use(machine_class: MachineClass, secret: Secret | None) -> None:
-        if isinstance(driver, ThreadedDriver):
+        if isinstance(driver, _ThreadedDriver):
             await driver.use(call, machine_class, secret)
         elif (waiting := call(machine_class, secret)) is not None:
             await waiting

@@ -81,7 +81,7 @@ class Child:
         """``log`` receives its output; a supervisor has one for all runs of a plugin."""
         self.spec = spec
         self.directory = _private_directory()
-        self.tls = HostTls.make()
+        self.tls = HostTls()
         self.pid = 0
         self.handshake = Handshake(network="", address="")
         self._timing = timing
