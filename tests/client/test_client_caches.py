@@ -83,7 +83,7 @@ async def test_the_group_of_a_node_is_cached_until_refresh(server: CountingServe
     assert server.calls["NodeGroupForNode"] == 2
 
 
-async def test_nodes_are_told_apart_by_name_and_provider_id_together(
+async def test_nodes_are_cached_by_name_and_provider_id_together(
     server: CountingServer, provider: CloudProvider
 ) -> None:
     """R22: the provider id is empty on a fresh node, and the answer for it must not stick to the same name."""

@@ -82,7 +82,7 @@ def test_a_file_that_cannot_be_used_is_refused_with_the_reason(text: str, reason
     assert reason in refused.value.message
 
 
-def test_tls_is_on_only_when_cert_is_set_and_a_lonely_key_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_tls_needs_cert_and_a_key_without_it_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     """R9: the autoscaler silently talks plain text without cert, whatever key and cacert say."""
     with caplog.at_level(logging.WARNING, "cloudgraft.client"):
         parsed = CloudConfig.parse("address: host:8086\nkey: k\ncacert: ca")
@@ -110,7 +110,7 @@ def test_every_error_of_a_file_names_the_file(tmp_path: Path, content: bytes, re
     assert reason in refused.value.message
 
 
-def test_a_missing_file_is_told_by_its_name(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_file_names_it(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match=r"no-such\.yaml: No such file or directory"):
         CloudConfig.load(tmp_path / "no-such.yaml")
 

@@ -64,7 +64,7 @@ async def test_a_deadline_that_the_server_reports_keeps_the_servers_words(server
         await refresh(server.config)
 
 
-async def test_the_server_is_told_the_deadline(server: CountingServer) -> None:
+async def test_the_server_gets_the_deadline(server: CountingServer) -> None:
     await refresh(server.config)
     assert 0 < server.time_remaining[0] < 6  # the default of the cloud-config; gRPC rounds up on the way
     await refresh(replace(server.config, grpc_timeout=timedelta(hours=1)))
@@ -180,7 +180,7 @@ async def test_a_request_that_is_too_large_for_the_server_is_an_invalid_argument
                 await connection.call(RPCS["NodeGroupTargetSize"], pb.NodeGroupTargetSizeRequest(id="a" * 2000))
 
 
-async def test_an_answer_that_makes_no_sense_is_an_internal_error(server: CountingServer) -> None:
+async def test_an_invalid_answer_is_an_internal_error(server: CountingServer) -> None:
     server.answers["NodeGroups"] = b"\xff\xff\xff"
     async with Connection(server.config) as connection:
         with pytest.raises(InternalError, match="undecodable bytes"):
@@ -337,7 +337,7 @@ def _encrypt(tls: Tls) -> None:
     ],
     ids=["no key", "no cert", "no ca", "bad key", "bad cert", "empty ca", "wrong key", "encrypted key"],
 )
-def test_a_file_that_cannot_be_used_is_told_before_anything_is_dialled(
+def test_an_unusable_file_is_an_error_before_anything_is_dialled(
     tls: Tls, damage: Callable[[Tls], object], message: str
 ) -> None:
     damage(tls)

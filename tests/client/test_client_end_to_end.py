@@ -115,7 +115,7 @@ async def test_a_remote_provider_can_be_served_again_as_a_proxy(memory: MemoryPr
     assert memory.log.count("increase_size") == 1
 
 
-async def test_the_sync_face_works_over_mtls_from_a_thread_beside_the_servers_loop(
+async def test_the_blocking_client_works_over_mtls_beside_the_servers_loop(
     memory: MemoryProvider, served: Served
 ) -> None:
     def use() -> list[str]:

@@ -64,7 +64,7 @@ def test_a_name_that_is_unknown_or_does_not_fit_the_status_is_not_believed(slug:
     assert type(error_from_rpc(failed(grpc.StatusCode.NOT_FOUND, cloudgraft_error=slug))) is NotFoundError
 
 
-def test_errors_that_share_a_status_are_told_apart_by_their_name() -> None:
+def test_errors_that_share_a_status_differ_by_their_name() -> None:
     exhausted = grpc.StatusCode.RESOURCE_EXHAUSTED
     assert type(error_from_rpc(failed(exhausted, cloudgraft_error="out_of_stock"))) is OutOfStockError
     assert type(error_from_rpc(failed(exhausted, cloudgraft_error="rate_limited"))) is RateLimitedError

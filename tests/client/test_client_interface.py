@@ -78,7 +78,7 @@ def public(kind: type) -> set[str]:
         (PricingModel, SyncPricingModel, _PRICING, set()),
     ],
 )
-def test_every_go_method_has_one_of_ours_in_both_faces_with_the_same_parameters(
+def test_every_go_method_has_an_async_and_a_blocking_one_alike(
     async_kind: type, sync_kind: type, go: dict[str, str], own: set[str]
 ) -> None:
     assert public(async_kind) == public(sync_kind) == set(go.values()) | own
@@ -175,7 +175,7 @@ async def test_without_a_resource_limiter_there_are_no_limits(provider: CloudPro
         ),
     ],
 )
-async def test_the_gpu_of_a_node_is_told_by_the_label_or_by_what_is_allocatable(
+async def test_the_gpu_of_a_node_follows_from_label_or_allocatable(
     server: CountingServer, provider: CloudProvider, node: NodeRef | NodeTemplate, expected: GpuConfig | None
 ) -> None:
     server.answers["GPULabel"] = pb.GPULabelResponse(label="gpu")

@@ -164,7 +164,7 @@ async def test_a_token_file_is_read_again_and_may_hold_two_while_they_are_change
         assert redacted(f"{FIRST} {SECOND}") == f"{FIRST} [secret]"
 
 
-async def test_a_token_that_is_taken_away_is_noticed_when_nobody_calls(tmp_path: Path) -> None:
+async def test_a_removed_token_is_noticed_without_a_call(tmp_path: Path) -> None:
     file = write(tmp_path / "acme", FIRST)
     access = CallerAccess([rule(token=file)], secure=False)
     removed: list[CallerIdentity] = []
@@ -177,7 +177,7 @@ async def test_a_token_that_is_taken_away_is_noticed_when_nobody_calls(tmp_path:
         assert await served.call(FIRST) == "UNAUTHENTICATED"
 
 
-async def test_what_is_too_short_or_unreadable_lets_nobody_in(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_short_or_unreadable_token_admits_no_caller(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     short, broken = write(tmp_path / "short", "hunter2"), tmp_path / "directory"
     broken.mkdir()
     access = CallerAccess([rule("a", token=short), rule("b", token=broken)], secure=False)
@@ -206,7 +206,7 @@ async def test_a_token_in_a_mounted_secret_is_replaced_by_its_link(tmp_path: Pat
 # -- a new configuration -----------------------------------------------------------------------------------------------
 
 
-async def test_identities_that_are_gone_or_changed_are_told_at_once_and_no_others(tmp_path: Path) -> None:
+async def test_only_removed_or_changed_identities_are_reported_at_once(tmp_path: Path) -> None:
     kept = rule("kept", token=write(tmp_path / "kept", FIRST))
     gone = rule("gone", token=write(tmp_path / "gone", SECOND))
     changed = rule("changed", ACME, OTHER, token=write(tmp_path / "changed", "third-token-0123456789"))
@@ -219,7 +219,7 @@ async def test_identities_that_are_gone_or_changed_are_told_at_once_and_no_other
         assert await served.call("third-token-0123456789") == "PERMISSION_DENIED"
 
 
-async def test_a_token_that_goes_with_the_old_configuration_is_told_as_well(tmp_path: Path) -> None:
+async def test_a_token_removed_before_a_reload_is_reported(tmp_path: Path) -> None:
     """Nobody may have looked at the file between its change and that of the configuration."""
     kept = rule("kept", token=write(tmp_path / "kept", FIRST, SECOND))
     access = CallerAccess([kept], secure=False)
@@ -229,7 +229,7 @@ async def test_a_token_that_goes_with_the_old_configuration_is_told_as_well(tmp_
         assert served.removed == ["kept"]
 
 
-async def test_a_dock_that_is_shut_knows_nobody_until_it_has_rules_again(tmp_path: Path) -> None:
+async def test_a_shut_dock_rejects_all_callers_until_it_has_rules_again(tmp_path: Path) -> None:
     access = CallerAccess(secure=False, for_engines=True)
     async with dock(access) as served:
         assert await served.call() == "local"
@@ -239,7 +239,7 @@ async def test_a_dock_that_is_shut_knows_nobody_until_it_has_rules_again(tmp_pat
         assert await served.call() == "local"
 
 
-async def test_when_tokens_are_asked_for_at_last_the_local_ones_are_told(tmp_path: Path) -> None:
+async def test_local_callers_are_reported_once_tokens_are_required(tmp_path: Path) -> None:
     access = CallerAccess(secure=False)
     async with dock(access) as served:
         access.replace([rule(token=write(tmp_path / "acme", FIRST))])
@@ -247,7 +247,7 @@ async def test_when_tokens_are_asked_for_at_last_the_local_ones_are_told(tmp_pat
         assert [await served.call(token) for token in ("", FIRST)] == ["UNAUTHENTICATED", "acme"]
 
 
-async def test_a_listener_that_fails_keeps_no_other_from_being_told() -> None:
+async def test_a_failing_listener_does_not_stop_the_others() -> None:
     access = CallerAccess([rule("a", ACME)], secure=False)
     access.on_removed(lambda _: 1 / 0)  # type: ignore[arg-type]  # raises before it returns anything
     async with dock(access) as served:
@@ -315,7 +315,7 @@ def test_the_rules_are_those_of_the_configuration(tmp_path: Path) -> None:
     )
 
 
-def test_refusals_are_told_in_words_that_say_what_to_do() -> None:
+def test_refusals_say_what_to_do() -> None:
     class Nobody:
         def identify(self, context: object) -> None:
             return None
@@ -363,7 +363,7 @@ async def test_with_names_and_a_token_both_are_asked_for(bundle: Bundle, tmp_pat
         assert await served.call(FIRST, cert=stranger) == "UNAUTHENTICATED"
 
 
-async def test_with_tls_and_no_drivers_nobody_is_known(bundle: Bundle) -> None:
+async def test_with_tls_and_no_drivers_every_caller_is_unknown(bundle: Bundle) -> None:
     """Law 9: nothing is open by accident."""
     async with dock(CallerAccess(secure=True), bundle) as served:
         assert await served.call() == "UNAUTHENTICATED"

@@ -35,7 +35,7 @@ async def ready(rig: Rig, driver: RawV0) -> None:
     await until(lambda: rig.hub.info(ACME) is not None)
 
 
-async def test_answers_that_nobody_asked_for_are_read_slowly() -> None:
+async def test_unsolicited_answers_are_read_slowly() -> None:
     settings = HubSettings(heartbeat=30, unasked=50, unasked_per_second=20)
     async with rigged(settings) as rig, RawV0(rig) as driver, RawV1(rig, identity="other") as other:
         await other.connect(OTHER)
@@ -55,7 +55,7 @@ async def test_answers_that_nobody_asked_for_are_read_slowly() -> None:
         await asyncio.gather(flooding, return_exceptions=True)
 
 
-async def test_what_makes_no_sense_again_and_again_ends_the_connection_with_an_open_outcome() -> None:
+async def test_repeated_malformed_messages_end_the_connection_with_unknown_outcome() -> None:
     async with rigged() as rig, RawV0(rig) as driver, RawV1(rig, identity="other") as other:
         await other.connect(OTHER)
         await ready(rig, driver)

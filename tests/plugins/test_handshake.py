@@ -79,7 +79,7 @@ def test_a_stray_print_is_not_taken_for_a_handshake(line: str) -> None:
     assert not is_plugin_line(line)
 
 
-def test_a_plugin_inherits_our_environment_but_not_what_our_own_host_told_us() -> None:
+def test_a_plugin_inherits_our_environment_without_our_hosts_variables() -> None:
     above = {"PATH": "/bin", "PLUGIN_MULTIPLEX_GRPC": "true", "PLUGIN_MIN_PORT": "1", "CLOUDGRAFT_PLUGIN": "old"}
     inside = environment(
         above, client_certificate=b"-----BEGIN", directory=Path("/run/x"), options={"a": 1, "b": ["c"]}

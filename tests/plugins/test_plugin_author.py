@@ -100,7 +100,7 @@ async def test_a_class_is_made_with_the_options_of_the_configuration() -> None:
         assert [(group.id, group.max_size) for group in await provider.node_groups()] == [("a", 3), ("b", 10)]
 
 
-async def test_wrong_options_are_told_to_the_host() -> None:
+async def test_the_host_gets_the_errors_of_wrong_options() -> None:
     options = {"groups": [{"id": "a", "maxSise": 3}]}
     async with started(PluginSpec(name="memory", command=with_packages(MEMORY), options=options)) as provider:
         assert "exited with code 1 before its handshake" in provider.status.last_error
@@ -108,7 +108,7 @@ async def test_wrong_options_are_told_to_the_host() -> None:
         assert "maxSize" in provider.status.last_error  # what it should have been
 
 
-async def test_what_a_provider_raises_in_start_is_told_to_the_host() -> None:
+async def test_an_error_of_a_providers_start_reaches_the_host() -> None:
     code = BLOCKING.replace('print("started")', 'raise RuntimeError("no route to the cloud")')
     async with started(PluginSpec(name="plain", command=with_packages(code))) as provider:
         assert provider.status.state is not PluginState.RUNNING

@@ -61,7 +61,7 @@ async def test_a_plugin_may_fall_ill_and_recover() -> None:
         await probe.check(10)
 
 
-async def test_nobody_there_is_not_well() -> None:
+async def test_an_unreachable_plugin_is_unhealthy() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, but it does not listen
         async with grpc.aio.insecure_channel(f"127.0.0.1:{taken.getsockname()[1]}") as channel:

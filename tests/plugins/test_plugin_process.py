@@ -72,7 +72,7 @@ async def test_what_is_no_handshake_is_refused_and_quoted(command: list[str], co
         (shell("echo where is my config >&2; exec sleep 600"), 1.5, "its stderr said: where is my config"),
     ],
 )
-async def test_no_handshake_in_time_is_told_with_what_came_instead(
+async def test_a_missing_handshake_is_an_error_that_quotes_the_output(
     command: list[str], seconds: float, complaint: str
 ) -> None:
     with pytest.raises(HandshakeError) as caught:

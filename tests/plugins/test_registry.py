@@ -80,7 +80,7 @@ def test_one_that_cannot_be_used_says_why_and_the_others_are_listed(
     assert listing("good").error == ""
 
 
-def test_a_name_that_two_packages_offer_is_nobodys(site: Path) -> None:
+def test_a_name_that_two_packages_offer_cannot_be_used(site: Path) -> None:
     for name in ("fake-one", "fake-two"):
         module = name.replace("-", "_")
         write_package(site, name, group=DRIVERS, points={"acme": f"{module}:AcmeDriver"}, code=DRIVER)
@@ -91,7 +91,7 @@ def test_a_name_that_two_packages_offer_is_nobodys(site: Path) -> None:
         find(Kind.DRIVER, "acme").load()
 
 
-def test_a_name_that_nobody_offers_is_told_with_what_there_is(site: Path) -> None:
+def test_the_error_for_an_unknown_name_lists_the_known_ones(site: Path) -> None:
     write_package(site, "fake-acme", group=DRIVERS, points={"acme": "fake_acme:AcmeDriver"}, code=DRIVER)
     with pytest.raises(NotFoundError, match="no installed package offers the driver 'acne'; did you mean 'acme'"):
         find(Kind.DRIVER, "acne")

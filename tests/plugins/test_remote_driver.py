@@ -184,7 +184,7 @@ async def test_what_a_driver_does_not_have_is_unsupported() -> None:
 
 @pytest.mark.parametrize("request_", [b"\xff\xff", b""], ids=["garbage", "empty"])
 @pytest.mark.parametrize("rpc", ["Create", "Delete"])
-async def test_a_request_that_makes_no_sense_is_refused(rpc: str, request_: bytes) -> None:
+async def test_an_invalid_request_is_refused(rpc: str, request_: bytes) -> None:
     async with served(Scripted()) as remote:
         method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = remote.link.channel().unary_unary(RPCS[rpc].path)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -283,7 +283,7 @@ async def test_a_long_list_comes_in_pages_of_one_and_the_same_list() -> None:
     assert len(driver.seen) == 1
 
 
-async def test_pages_that_nobody_fetched_are_forgotten() -> None:
+async def test_unfetched_pages_are_dropped() -> None:
     driver = Scripted()
     driver.machines = [Machine(name=f"m-{number}", machine_id=str(number)) for number in range(3)]
     service = DriverService(driver, page=1)
@@ -385,7 +385,7 @@ async def test_another_machine_than_the_one_asked_for_is_refused_and_a_name_left
         assert (await remote.create(SPEC)).name == "m-1"
 
 
-async def test_bytes_that_make_no_sense_are_refused() -> None:
+async def test_undecodable_bytes_are_refused() -> None:
     async with foreign(List=[b"\xff\xff\xff"]) as remote:
         with pytest.raises(InternalError, match="answered List with undecodable bytes"):
             await remote.list()
@@ -491,7 +491,7 @@ async def test_a_driver_does_not_listen_for_other_hosts_without_tls() -> None:
         DriverServer(Scripted(), Access(listen="0.0.0.0:0"))
 
 
-async def test_the_example_serves_by_itself_until_it_is_told_to_stop(tmp_path: Path) -> None:
+async def test_the_example_serves_by_itself_until_a_signal(tmp_path: Path) -> None:
     argv = [sys.executable, str(DRIVER), "--listen", "127.0.0.1:0", str(tmp_path)]
     process = await asyncio.create_subprocess_exec(*argv, stderr=asyncio.subprocess.PIPE)
     try:

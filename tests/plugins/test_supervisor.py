@@ -178,7 +178,7 @@ async def test_a_command_that_cannot_be_executed_is_an_error_at_the_start() -> N
 
 
 @pytest.mark.thorough
-async def test_a_plugin_that_hangs_is_started_anew(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_plugin_that_hangs_is_restarted(caplog: pytest.LogCaptureFixture) -> None:
     """Stopped with SIGSTOP it neither answers nor ends: health finds it, and SIGKILL ends it."""
     timing = replace(TIMING, health_interval=0.05, health_timeout=1.0, health_failures=2, stop_grace=0.1)
     async with started(provider_spec(), timing) as provider:

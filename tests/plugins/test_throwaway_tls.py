@@ -27,7 +27,7 @@ def test_the_key_is_not_in_the_repr() -> None:
     assert "PRIVATE" not in repr(HostTls(client=pair, server=pair))
 
 
-def test_the_files_for_a_plugin_are_readable_by_nobody_else(tmp_path: Path) -> None:
+def test_the_files_for_a_plugin_are_readable_by_its_user_only(tmp_path: Path) -> None:
     tls = HostTls()
     tls.write(tmp_path / "tls")
     assert stat.S_IMODE((tmp_path / "tls").stat().st_mode) == 0o700

@@ -144,7 +144,7 @@ async def test_overrides_are_withheld_from_clients_that_would_lose_a_flag_by_the
 
 
 @releases_since_1_35
-async def test_overrides_are_withheld_from_clients_that_cannot_be_told_the_startup_time(release: Release) -> None:
+async def test_overrides_are_withheld_from_clients_without_a_startup_time(release: Release) -> None:
     """B3: they would take it for zero, and every booting node for unready."""
     assert await _client(release).options("lab", FLAGS) is None
 

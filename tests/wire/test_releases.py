@@ -173,7 +173,7 @@ async def test_an_empty_template_is_an_error_and_never_an_answer_without_a_node(
 
 
 @every_release
-async def test_absent_templates_and_prices_are_told_with_code_12(release: Release) -> None:
+async def test_absent_templates_and_prices_are_answered_with_code_12(release: Release) -> None:
     """R8: understood since 1.29; to older ones it is an error like any other, and there is no better answer."""
     client = _client(release, PlainProvider())
     expected = NotImplementedByServerError if release.since("1.29-32") else UnsupportedError

@@ -88,7 +88,7 @@ async def test_what_is_changed_there_arrives_by_watches_that_go_on(api: FakeApi,
     assert changes == [(ACME, ["small"], []), (ACME, [], ["cloud"])]
 
 
-async def test_what_changes_nothing_that_drivers_see_is_not_told(api: FakeApi, store: MachineClasses) -> None:
+async def test_changes_that_drivers_cannot_see_are_not_announced(api: FakeApi, store: MachineClasses) -> None:
     before = store.ref("small", ACME)
     change(api, "machineclasses", "small", metadata={**_metadata(api), "finalizers": ["x"]})
     add_class(api, "later", secretRef=None)
@@ -150,7 +150,7 @@ async def test_while_the_cluster_is_away_all_stays_and_before_it_was_read_nothin
         await until(lambda: len(feed.store.classes()) == 1)
 
 
-async def test_case_40_nothing_secret_is_told_of_objects_of_the_cluster(
+async def test_case_40_errors_about_cluster_objects_hold_no_secret(
     api: FakeApi, client: KubeClient, store: MachineClasses, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG, "cloudgraft"):

@@ -115,9 +115,7 @@ def test_a_file_that_went_bad_stays_as_it_was_and_the_others_go_on(tmp_path: Pat
         ("a.yaml", "x" * (1 << 20) + "y", ": is larger than 1 MiB"),
     ],
 )
-def test_case_40_what_is_wrong_is_told_with_file_and_line_and_nothing_secret(
-    tmp_path: Path, name: str, text: str, told: str
-) -> None:
+def test_case_40_errors_name_file_and_line_and_hold_no_secret(tmp_path: Path, name: str, text: str, told: str) -> None:
     (tmp_path / name).write_text(text)
     snapshot = DirectoryReader(tmp_path).read()
     assert snapshot is not None
@@ -140,7 +138,7 @@ def test_what_is_no_plain_file_is_left_alone(tmp_path: Path) -> None:
     assert snapshot.problems == (f"{tmp_path / 'latin.yaml'}: is not UTF-8",)
 
 
-def test_while_the_directory_is_away_all_stays_and_it_is_told_once(tmp_path: Path) -> None:
+def test_classes_stay_while_the_directory_is_missing_and_it_is_reported_once(tmp_path: Path) -> None:
     place = tmp_path / "classes"
     place.mkdir()
     (place / "a.yaml").write_text(SMALL)
@@ -218,7 +216,7 @@ def test_a_configured_class_may_have_its_secret_in_a_file_a_directory_or_the_env
     assert snapshot.classes[2].data == {"token": b"another-long-secret"}
 
 
-def test_a_secret_that_cannot_be_read_is_told_and_the_last_one_stays(tmp_path: Path) -> None:
+def test_an_unreadable_secret_is_reported_and_the_last_one_stays(tmp_path: Path) -> None:
     (tmp_path / "plain.yaml").write_text(f"token: {SECRET}\n")
     kind = "kind: AcmeMachineClass, apiVersion: machine.example/v1"
     text = f"{{classes: {{a: {{{kind}, secretFile: plain.yaml}}, d: {{{kind}, secretEnv: {{token: ACME_TOKEN}}}}}}}}"

@@ -54,7 +54,7 @@ def test_a_small_one_is_named_after_its_class_and_has_no_gpu_that_is_none() -> N
     assert shape.capacity == {"cpu": Quantity("0.5"), "memory": Quantity("1500000000"), "pods": Quantity(20)}
 
 
-def test_without_a_node_template_nobody_knows() -> None:
+def test_without_a_node_template_the_shape_is_unsupported() -> None:
     with pytest.raises(UnsupportedError, match="machine class small has no nodeTemplate"):
         of({})
 
@@ -71,7 +71,7 @@ def test_without_a_node_template_nobody_knows() -> None:
         ({"labels": {"a": False}}, "nodeTemplate of machine class small: a is not text"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(template: dict[str, Any], told: str) -> None:
+def test_errors_of_a_node_template_name_its_class(template: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         of(template)
     assert caught.value.message.startswith(told)

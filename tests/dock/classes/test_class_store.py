@@ -86,7 +86,7 @@ def test_a_revision_grows_when_the_content_changes_and_only_then() -> None:
     assert told.changes == [(ACME, ["small"], [])]
 
 
-def test_a_secret_of_several_classes_is_told_once_and_another_name_of_the_same_values_is_no_new_secret() -> None:
+def test_a_secret_of_several_classes_is_announced_once_and_renaming_is_no_change() -> None:
     shared: dict[str, Any] = {"secretRef": {"name": "shared"}}
     store = store_of(declared(**shared), declared("large", **shared))
     told = Told(store)
@@ -125,7 +125,7 @@ def test_a_store_that_is_started_later_begins_with_a_higher_revision() -> None:
     assert earlier.ref("small", ACME).revision < store.ref("small", ACME).revision
 
 
-def test_where_two_sources_have_a_class_the_first_wins_and_it_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_of_two_sources_of_a_class_wins_and_it_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     store = MachineClasses(["one", "two"])
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
@@ -139,7 +139,7 @@ def test_where_two_sources_have_a_class_the_first_wins_and_it_is_told_once(caplo
     assert store.get("small", ACME).provider_spec == {"size": "second"}
 
 
-def test_until_every_source_was_read_nobody_says_that_a_class_is_not_there() -> None:
+def test_no_class_counts_as_missing_before_every_source_was_read() -> None:
     store = MachineClasses(["one", "two"])
     store.publish("one", Snapshot(classes=(declared(),)))
     assert store.get("small", ACME).name == "small"
@@ -147,7 +147,7 @@ def test_until_every_source_was_read_nobody_says_that_a_class_is_not_there() -> 
         store.get("large", ACME)
 
 
-def test_a_listener_that_fails_keeps_no_other_from_being_told() -> None:
+def test_a_failing_listener_does_not_stop_the_others() -> None:
     store = store_of()
     store.on_changed(lambda *_: 1 / 0)  # type: ignore[arg-type]  # raises before it returns anything
     told = Told(store)
@@ -197,7 +197,7 @@ def test_a_class_of_2018_has_its_spec_and_its_secret_below_spec() -> None:
 # -- the numbered cases ------------------------------------------------------------------------------------------------
 
 
-def test_case_36_what_belongs_to_another_kind_is_told_as_if_it_were_not_there() -> None:
+def test_case_36_classes_of_another_kind_are_answered_as_not_found() -> None:
     store = store_of(declared(), declared("large", OTHER))
     words = []
     for name in ("large", "never"):
@@ -292,7 +292,7 @@ def test_case_39_a_class_whose_deletion_was_asked_for_makes_no_more_machines() -
         store.check_create("small", ACME)
 
 
-def test_case_39_a_secret_that_was_deleted_is_kept_for_deletes_and_one_that_never_was_is_told() -> None:
+def test_case_39_a_deleted_secret_is_kept_and_a_missing_one_is_an_error() -> None:
     store = store_of(declared(), declared("large", secret=None))
     before = store.secret(store.get("small", ACME))
     now(store, declared(secret=None), declared("large", secret=None))
@@ -344,7 +344,7 @@ def test_case_40_a_line_of_a_private_key_is_hidden_too() -> None:
         {"data": SECRET},
     ],
 )
-def test_case_40_what_is_wrong_with_a_secret_is_told_without_it(content: Mapping[str, object]) -> None:
+def test_case_40_errors_about_a_secret_do_not_quote_it(content: Mapping[str, object]) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         secret_data(content)
     assert SECRET not in caught.value.message

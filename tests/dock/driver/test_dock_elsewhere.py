@@ -53,7 +53,7 @@ async def test_only_an_engine_that_is_known_may_call_and_only_for_its_kinds(
     assert redacted("a-word-of-16-letters") != "[secret]", "what is in use nowhere costs nothing"
 
 
-async def test_a_dock_that_is_gone_without_a_word_is_noticed_and_dialled_anew(
+async def test_a_dock_that_vanishes_silently_is_noticed_and_redialled(
     connected: ConnectedDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A firewall forgets the connection: without pings, calls would wait for it until TCP gives up."""
@@ -96,7 +96,7 @@ async def test_a_call_that_does_not_say_which_driver_is_refused(connected: Conne
     ],
     ids=["bytes", "no name", "no id"],
 )
-async def test_a_call_that_makes_no_sense_is_refused(connected: ConnectedDriver, rpc: str, request_: bytes) -> None:
+async def test_an_invalid_call_is_refused(connected: ConnectedDriver, rpc: str, request_: bytes) -> None:
     await connected.dial_in(Cloud())
     metadata = (
         ("cloudgraft-kind", KEY.kind),

@@ -75,9 +75,7 @@ async def test_a_driver_that_comes_or_goes_is_noticed_at_once(connected: Connect
         await until(lambda: health.failures > 0, what="its end was noticed")
 
 
-async def test_what_happens_again_and_again_is_looked_at_once_and_once_more(
-    connected: ConnectedDriver, tmp_path: Path
-) -> None:
+async def test_repeated_events_of_a_driver_list_its_cloud_twice(connected: ConnectedDriver, tmp_path: Path) -> None:
     async with live(tmp_path, desired_state({"a": connected.cloud()}, group())) as engine:
         nudges: list[bool] = []
         engine.workers["a"].nudge = lambda *, needs_look=True: nudges.append(needs_look)  # type: ignore[method-assign]

@@ -148,7 +148,7 @@ async def test_case_35_a_create_that_was_in_flight_when_its_driver_moved_to_the_
 
 
 @pytest.mark.parametrize("ends", ["on the way", "at the second"])
-async def test_case_35_what_ended_while_its_driver_moved_is_told_to_the_next_dock(tmp_path: Path, ends: str) -> None:
+async def test_case_35_the_next_dock_gets_results_that_ended_during_the_move(tmp_path: Path, ends: str) -> None:
     """It does not wait for a caller there; it has that leader look at the cloud, and is told once."""
     rig = two_docks(tmp_path)
     async with rig.dialled() as runner:
@@ -168,7 +168,7 @@ async def test_case_35_what_ended_while_its_driver_moved_is_told_to_the_next_doc
         await until(lambda: not runner.unacknowledged, what="and has said so")
 
 
-async def test_case_35_a_create_that_was_refused_while_its_driver_moved_is_told_as_refused(tmp_path: Path) -> None:
+async def test_case_35_a_create_refused_while_its_driver_moved_stays_refused(tmp_path: Path) -> None:
     """Law 7: by the next leader, and in the words of the cloud."""
     rig = two_docks(tmp_path, asks_first=False)
     async with rig.dialled() as runner:

@@ -230,7 +230,7 @@ async def test_only_the_process_that_leads_has_drivers(tmp_path: Path) -> None:
             assert link.listener.address == address
 
 
-async def test_a_port_that_is_taken_is_told_at_the_start(tmp_path: Path) -> None:
+async def test_a_port_in_use_is_an_error_at_the_start(tmp_path: Path) -> None:
     first = link_of(config_of(tmp_path))
     async with first.running():
         text = "cluster: test\ndock:\n  listen: " + first.listener.address
@@ -240,7 +240,7 @@ async def test_a_port_that_is_taken_is_told_at_the_start(tmp_path: Path) -> None
                 pass
 
 
-def test_certificates_that_cannot_be_used_are_told_with_their_place(tmp_path: Path) -> None:
+def test_the_error_for_unusable_certificates_has_a_location(tmp_path: Path) -> None:
     (tmp_path / "acme.token").write_text(TOKEN)
     for name in ("server.crt", "server.key"):
         (tmp_path / name).write_text("nothing")

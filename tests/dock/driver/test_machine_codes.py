@@ -153,7 +153,7 @@ def test_a_hint_of_a_driver_is_a_time_that_makes_sense(hint: float) -> None:
     assert retry_after_of(errors.QuotaExceededError("x")) is None
 
 
-def test_a_number_that_nobody_defined_is_unknown() -> None:
+def test_an_undefined_number_is_unknown() -> None:
     assert [code_from(number) for number in (-1, 18, 10**9)] == [Code.UNKNOWN] * 3
     assert [code_from(number) for number in range(18)] == list(Code)
 

@@ -66,7 +66,7 @@ async def test_a_stream_that_is_cancelled_ends_what_is_in_flight(kind: type[RawV
         assert rig.hub.drivers() == []
 
 
-async def test_drivers_that_leave_as_soon_as_they_have_come_are_told_the_end() -> None:
+async def test_drivers_that_leave_at_once_get_the_end_of_the_call() -> None:
     """A welcome that is still being written must not keep the call open for ever."""
     async with rigged() as rig:
         drivers = [RawV1(rig, identity=f"{number}") for number in range(40)]
@@ -157,7 +157,7 @@ async def test_heartbeats_go_both_ways_and_keep_a_connection() -> None:
         assert (await driver.end())[0] is grpc.StatusCode.UNAVAILABLE  # silent from now on
 
 
-async def test_a_hub_that_was_asleep_itself_blames_nobody() -> None:
+async def test_a_hub_that_was_suspended_ends_no_session() -> None:
     """Its process was stopped, or its machine was: the clock has gone on, and nothing could be heard."""
     ahead = [0.0]
     async with (
@@ -185,7 +185,7 @@ async def test_other_clocks_do_not_matter() -> None:
         assert rig.hub.drivers()[0].silent_for < timedelta(seconds=30)
 
 
-async def test_a_driver_that_floods_is_read_slowly_and_holds_nobody_up() -> None:
+async def test_a_flooding_driver_is_read_slowly_and_delays_no_other() -> None:
     settings = HubSettings(heartbeat=30, unasked=50, unasked_per_second=20)
     async with rigged(settings) as rig, RawV1(rig) as driver, RawV1(rig) as other:
         await driver.connect()
@@ -206,7 +206,7 @@ async def test_a_driver_that_floods_is_read_slowly_and_holds_nobody_up() -> None
         await asyncio.gather(flooding, return_exceptions=True)
 
 
-async def test_a_driver_that_never_reads_holds_little_memory_and_nobody_up_and_is_cut_off() -> None:
+async def test_a_driver_that_never_reads_is_cut_off_and_delays_no_other() -> None:
     settings = HubSettings(heartbeat=0.5, outbox=20)
     async with rigged(settings) as rig, RawV1(rig) as driver, RawV1(rig, identity="other") as other:
         await driver.connect()
@@ -296,7 +296,7 @@ async def test_what_does_not_end_before_the_hub_closes_has_an_open_outcome(kind:
         assert rig.hub.drivers() == []
 
 
-async def test_changes_of_classes_reach_a_driver_of_v1_and_are_no_trouble_to_one_of_v0() -> None:
+async def test_changes_of_classes_reach_a_driver_of_v1_and_skip_one_of_v0() -> None:
     async with rigged() as rig, RawV1(rig) as driver, RawV0(rig) as old:
         await driver.connect(OTHER)
         await old.register()
@@ -310,7 +310,7 @@ async def test_changes_of_classes_reach_a_driver_of_v1_and_are_no_trouble_to_one
         await task
 
 
-async def test_a_listener_that_fails_harms_nobody() -> None:
+async def test_a_failing_listener_disturbs_no_driver() -> None:
     async with rigged() as rig, RawV1(rig) as driver:
         rig.hub._listeners.insert(0, lambda _: 1 / 0)  # type: ignore[arg-type]  # it never returns
         await driver.connect()

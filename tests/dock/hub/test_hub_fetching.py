@@ -151,7 +151,7 @@ async def test_a_bug_in_the_store_of_classes_reaches_the_driver_as_an_id(
 
 @pytest.mark.parametrize("before", [0, 1980], ids=["whole", "cut"])
 @pytest.mark.parametrize("kind", [RawV0, RawV1])
-async def test_case_40_an_error_that_quotes_the_secret_is_told_and_kept_without_it(
+async def test_case_40_a_secret_is_redacted_in_sent_and_kept_errors(
     kind: type[RawV0 | RawV1], before: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Some clouds answer with what they were sent. The caller, the report and the log have none of it."""

@@ -277,7 +277,7 @@ async def test_an_identity_that_is_removed_is_cut_off_at_once() -> None:
         assert [one.identity for one in rig.hub.drivers()] == ["b"]
 
 
-async def test_what_a_driver_says_of_itself_is_known_and_told() -> None:
+async def test_a_drivers_description_of_itself_is_reported() -> None:
     async with rigged() as rig, RawV1(rig) as driver:
         traits = traits_to_pb(DriverTraits(ownership=Ownership.NAME))
         welcome = await driver.connect(
@@ -294,7 +294,7 @@ async def test_what_a_driver_says_of_itself_is_known_and_told() -> None:
         assert welcome.max_message_bytes == 16 * 1024 * 1024
 
 
-async def test_results_of_an_earlier_connection_are_told_and_acknowledged() -> None:
+async def test_results_of_an_earlier_connection_notify_and_are_acknowledged() -> None:
     """Of this hub's own life, and of another one's."""
     async with rigged() as rig:
         async with RawV1(rig) as first:
@@ -313,7 +313,7 @@ async def test_results_of_an_earlier_connection_are_told_and_acknowledged() -> N
             assert rig.hub.counts()["late"] == 1
 
 
-async def test_ten_thousand_registrations_of_one_identity_hold_nobody_up() -> None:
+async def test_ten_thousand_registrations_of_one_identity_delay_no_other() -> None:
     """In small: the limits are what is tested, and the hub stays as it was for others."""
     settings = HubSettings(
         heartbeat=30.0, registrations=20, registrations_per_second=0.001, max_sessions_per_identity=5

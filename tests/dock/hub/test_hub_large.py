@@ -137,7 +137,7 @@ def list_of(dialect: Dialect, content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("dialect", [DialectV0(), DialectV1()], ids=["v0", "v1"])
-async def test_fields_that_nobody_knows_are_left_out_unless_there_are_thousands(dialect: Dialect) -> None:
+async def test_unknown_fields_are_skipped_unless_there_are_thousands(dialect: Dialect) -> None:
     """A later version may have some. Millions of them, two bytes each, would hold everybody up for seconds."""
     short, machine = b"\x18\x00", b"\x0a\x05\x0a\x01m\x12\x00"  # a number in field 3; an entry with one text
     with pytest.raises(InternalError, match="to its end"):
@@ -207,7 +207,7 @@ async def test_more_machines_than_anybody_has_are_refused(monkeypatch: pytest.Mo
     ],
     ids=["cut off", "a long name", "a long create", "twice", "a long farewell", "zeros", "ones"],
 )
-async def test_what_is_long_and_no_answer_to_a_question_makes_no_sense(spoiled: bytes) -> None:
+async def test_a_long_message_that_is_no_answer_to_a_read_is_malformed(spoiled: bytes) -> None:
     assert isinstance(DialectV1().decode(spoiled), Malformed)
     assert isinstance(DialectV0().decode(spoiled), Malformed)
 
@@ -228,7 +228,7 @@ def test_a_hello_that_is_too_long_is_refused_with_a_reason() -> None:
         DialectV1().introduction(said.SerializeToString())
 
 
-def test_of_a_hello_with_a_million_results_the_first_are_looked_at_and_nothing_is_kept_of_them() -> None:
+def test_a_hello_with_a_million_results_is_read_in_part_and_not_kept() -> None:
     """A driver keeps a thousand. Parsed, the million would have taken a hundred megabytes."""
     said = hello(results=[v1.Result(id=7, hub_id="another", machine_name="m-1")]).hello.SerializeToString()
     results = bytes((v1.Hello.RESULTS_FIELD_NUMBER << 3 | 2, 0)) * 500_000
@@ -238,7 +238,7 @@ def test_of_a_hello_with_a_million_results_the_first_are_looked_at_and_nothing_i
     assert found.late[0] == Reply(7, None, foreign=True)
 
 
-def test_a_hello_of_fields_that_nobody_knows_is_none() -> None:
+def test_a_hello_of_unknown_fields_is_refused() -> None:
     data = bytes((v1.DriverMessage.HELLO_FIELD_NUMBER << 3 | 2,)) + _length(1_000_000) + b"\xf8\x07\x00\x00" * 250_000
     with pytest.raises(InvalidArgumentError, match="must be hello"):
         DialectV1().introduction(data)

@@ -193,7 +193,7 @@ async def test_case_16_an_unknown_operation_type_is_an_echo_that_does_not_matter
         await removing
 
 
-async def test_too_much_that_makes_no_sense_ends_the_connection() -> None:
+async def test_too_many_malformed_messages_end_the_connection() -> None:
     async with rigged(HubSettings(malformed=3)) as rig, RawV0(rig) as driver, RawV1(rig) as other:
         await registered(driver, rig)
         await other.connect(OTHER)
@@ -315,7 +315,7 @@ async def test_a_driver_gets_no_more_operations_at_a_time_than_it_takes() -> Non
 
 
 @pytest.mark.parametrize("kind", [RawV0, RawV1])
-async def test_case_21_a_deadline_leaves_the_outcome_open_and_a_late_result_is_told(kind: type[RawV0 | RawV1]) -> None:
+async def test_case_21_a_deadline_means_unknown_outcome_and_a_late_result_notifies(kind: type[RawV0 | RawV1]) -> None:
     """The hub's part of it: whoever listens lists again, and finds the machine."""
     async with rigged() as rig, kind(rig) as driver:
         if isinstance(driver, RawV0):
@@ -336,7 +336,7 @@ async def test_case_21_a_deadline_leaves_the_outcome_open_and_a_late_result_is_t
         assert rig.hub.counts()["late"] == 1
 
 
-async def test_case_22_a_cancelled_operation_is_cancelled_and_its_late_result_is_told() -> None:
+async def test_case_22_a_cancel_reaches_the_driver_and_its_late_result_notifies() -> None:
     async with rigged() as rig, RawV1(rig) as driver:
         await driver.connect(max_in_flight=1)
         making = asyncio.create_task(rig.hub.call(ACME, create("m-1")))

@@ -66,7 +66,7 @@ def program(command: Sequence[str], port: int, directory: Path) -> Iterator[subp
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-async def test_the_example_makes_lists_and_deletes_machines_and_ends_when_told(name: str, tmp_path: Path) -> None:
+async def test_the_example_makes_lists_and_deletes_machines_until_a_signal(name: str, tmp_path: Path) -> None:
     machines = tmp_path / "machines"
     async with dock(classes=LabClass()) as own:
         hub, port = own.hub, own.port

@@ -111,7 +111,7 @@ async def test_a_driver_is_shown_class_and_secret_once_for_each_revision() -> No
         assert driver.classes == ["small", "small"]
 
 
-async def test_what_another_hub_has_under_the_same_revision_is_fetched_anew() -> None:
+async def test_another_hubs_class_of_the_same_revision_is_fetched_again() -> None:
     """A hub that was started again counts anew, and may come to a number that the last one had for something else."""
     driver = UsingDriver()
     async with small_hub(hub_id="first") as hub, running(driver, hub.address):
@@ -175,7 +175,7 @@ async def test_a_class_that_is_missing_is_not_a_machine_that_is_missing() -> Non
         assert driver.begun == []
 
 
-async def test_all_that_is_wrong_with_a_class_is_told_as_such() -> None:
+async def test_every_error_of_a_class_is_reported() -> None:
     driver = UsingDriver()
     driver.refuses = FlawedError([Flaw(("size",), "is too small"), Flaw(("image",), "is not known")])
     async with small_hub() as hub, running(driver, hub.address):

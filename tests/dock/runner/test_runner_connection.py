@@ -94,7 +94,7 @@ async def test_a_refused_driver_comes_back() -> None:
             await hub.visit()
 
 
-async def test_a_result_is_told_again_until_it_is_acknowledged() -> None:
+async def test_a_result_is_resent_until_it_is_acknowledged() -> None:
     driver = GatedDriver()
     async with small_hub() as hub, running(driver, hub.address) as runner:
         visit = await hub.visit()
@@ -110,7 +110,7 @@ async def test_a_result_is_told_again_until_it_is_acknowledged() -> None:
         await until(lambda: runner.unacknowledged == 0)
 
 
-async def test_case_30_a_create_goes_on_while_its_hub_is_away_and_the_next_hub_is_told() -> None:
+async def test_case_30_a_create_runs_on_without_its_hub_and_the_next_hub_gets_it() -> None:
     """Law 3: the hub is replaced in mid-create; its successor hears of the machine in hello, and there is one."""
     driver = GatedDriver()
     gate = driver.hold("m-1")
@@ -249,7 +249,7 @@ def test_case_31_two_hundred_drivers_do_not_come_back_in_one_moment() -> None:
     assert sum(at < 315.0 for at in arrivals) >= 100
 
 
-def test_the_wait_doubles_up_to_its_limit_and_begins_anew_after_a_stable_connection() -> None:
+def test_the_backoff_doubles_to_its_limit_and_resets_after_a_stable_connection() -> None:
     backoff, lost = backoff_of(RunnerSettings(), lambda: 0.0), End(reason="lost")
     assert [wait_after(lost, 0.0, backoff) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
     assert wait_after(lost, 59.0, backoff) == 30
@@ -297,7 +297,7 @@ def test_what_is_kept_is_bounded_in_bytes_too() -> None:
     assert [kept.id for kept in unacknowledged.waiting()] == [7, 9]
 
 
-async def test_a_late_delete_is_told_again_too() -> None:
+async def test_a_late_delete_is_resent_too() -> None:
     driver = GatedDriver()
     async with small_hub() as hub, running(driver, hub.address):
         visit = await hub.visit()

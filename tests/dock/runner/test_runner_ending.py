@@ -128,7 +128,7 @@ def started(address: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.timeout(120)
-async def test_a_program_ends_when_told_although_a_thread_of_it_hangs() -> None:
+async def test_a_program_ends_at_a_signal_although_a_thread_hangs() -> None:
     async with dock() as own:
         program = started(own.address)
         try:
@@ -175,7 +175,7 @@ async def test_a_runner_works_in_the_event_loop_of_another_thread() -> None:
     assert driver.closed == 1
 
 
-async def test_what_nobody_foresaw_ends_one_connection_and_is_told_but_not_the_driver(
+async def test_an_unexpected_exception_ends_one_connection_and_not_the_driver(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A driver that is away for ever, and says nothing, is worse than any bug."""

@@ -87,7 +87,7 @@ async def test_machines_are_made_listed_and_deleted(driver: type[Driver | Blocki
         assert (empty.WhichOneof("answer"), len(empty.list.machines)) == ("list", 0)
 
 
-async def test_shapes_and_prices_are_told() -> None:
+async def test_shapes_and_prices_are_served() -> None:
     async with small_hub() as hub, running(PricedDriver(), hub.address):
         visit = await hub.visit()
         await visit.ask(read(Verb.SHAPES))
@@ -142,7 +142,7 @@ async def test_more_than_it_said_is_refused_and_nothing_was_done() -> None:
 
 
 @pytest.mark.parametrize("how", ["by its own clock", "cancelled", "asked again"])
-async def test_case_21_a_create_that_ends_after_its_deadline_is_told_and_not_made_twice(how: str) -> None:
+async def test_case_21_a_create_that_ends_late_is_reported_and_not_made_twice(how: str) -> None:
     """Law 3: its caller has given up and asks again, even of a cloud in which a second create makes a second one."""
     driver = GatedDriver()
     gate = driver.hold("m-1")
@@ -282,7 +282,7 @@ async def test_answers_that_are_none_are_errors_and_never_success(answer: object
             assert result.WhichOneof("answer") is None
 
 
-async def test_an_operation_that_makes_no_sense_is_refused() -> None:
+async def test_an_invalid_operation_is_refused() -> None:
     async with small_hub() as hub, running(GatedDriver(), hub.address):
         visit = await hub.visit()
         for bad in (

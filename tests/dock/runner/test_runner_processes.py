@@ -75,7 +75,7 @@ async def test_case_26_a_driver_that_is_killed_in_mid_create_leaves_one_machine(
 
 
 @pytest.mark.timeout(150)
-async def test_case_30_a_hub_that_is_killed_in_mid_create_hears_of_the_machine_in_its_next_life() -> None:
+async def test_case_30_a_hub_killed_in_mid_create_gets_the_result_after_its_restart() -> None:
     """Laws 2 and 3: kill -9 of the hub; the create ends meanwhile, and is replayed. A repeated one makes no second."""
     driver = GatedDriver()
     gate = driver.hold("m-1")
@@ -97,7 +97,7 @@ async def test_case_30_a_hub_that_is_killed_in_mid_create_hears_of_the_machine_i
                 assert len(driver.machines) == 1
 
 
-async def test_case_21_over_the_real_hub_a_late_success_is_told_and_there_is_one_machine() -> None:
+async def test_case_21_over_the_real_hub_a_late_success_is_one_machine() -> None:
     driver = GatedDriver()
     gate = driver.hold("m-1")
     async with dock() as own, running(driver, own.address) as runner:
@@ -132,7 +132,7 @@ async def test_case_31_after_an_outage_the_driver_is_back_by_itself() -> None:
             assert runner.connections == 2
 
 
-async def test_case_34_a_stopped_driver_is_gone_for_the_real_hub_and_what_ran_was_told() -> None:
+async def test_case_34_a_stopped_driver_reports_what_ran_before_it_leaves() -> None:
     driver = GatedDriver()
     gate = driver.hold("m-1")
     async with dock() as own:

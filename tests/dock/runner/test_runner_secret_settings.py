@@ -121,7 +121,7 @@ class Lab2018:
 
 
 @pytest.mark.parametrize("speech", [Speech.V0, Speech.V1])
-async def test_what_a_class_names_a_secret_is_not_told_by_a_driver_of_2018(
+async def test_secret_settings_of_a_class_are_redacted_for_a_driver_of_2018(
     speech: Speech, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its calls read the class themselves, as a text."""

@@ -233,7 +233,7 @@ def test_v0_needs_a_group_and_a_version() -> None:
         replace(options_for("127.0.0.1:1", speech=Speech.V0), api_version="v1")
 
 
-async def test_a_machine_of_which_nobody_may_have_heard_is_the_answer_when_it_is_asked_for_again() -> None:
+async def test_a_repeated_create_answers_with_the_machine_of_a_lost_result() -> None:
     """v0 has no acknowledgement: an answer may be lost with its connection, and a create makes a second machine."""
     driver = GatedDriver()
     async with small_hub() as hub, running(driver, hub.address, speech=Speech.V0):
@@ -281,7 +281,7 @@ async def test_answers_that_are_none_are_errors_and_never_an_empty_list(answer: 
         assert (await visit.ask("create", name="m-1")).createresponse.error
 
 
-async def test_a_list_that_can_be_read_only_once_is_told_whole() -> None:
+async def test_a_list_from_an_iterator_is_sent_whole() -> None:
     driver = Liar()
     driver.answer = (Machine(name=f"m-{number}", machine_id=f"{number}") for number in range(3))
     async with small_hub() as hub, running(driver, hub.address, speech=Speech.V0):
@@ -289,7 +289,7 @@ async def test_a_list_that_can_be_read_only_once_is_told_whole() -> None:
         assert [one.machineName for one in (await visit.ask("list")).listresponse.list] == ["m-0", "m-1", "m-2"]
 
 
-async def test_an_answer_that_cannot_be_written_is_an_error_and_keeps_nobody_waiting() -> None:
+async def test_an_unencodable_answer_is_an_error_for_its_caller() -> None:
     driver = Liar()
     driver.answer = Machine(name="m-1", machine_id="half a character: \ud800")
     async with small_hub() as hub, running(driver, hub.address, speech=Speech.V0):
@@ -297,7 +297,7 @@ async def test_an_answer_that_cannot_be_written_is_an_error_and_keeps_nobody_wai
         assert "UnicodeEncodeError" in (await visit.ask("create", name="m-1")).createresponse.error
 
 
-async def test_an_error_with_half_a_character_is_told_without_it() -> None:
+async def test_an_error_with_half_a_character_is_sent_without_it() -> None:
     driver = GatedDriver()
     driver.fails = MachineError(Code.RESOURCE_EXHAUSTED, "no more of \ud800")
     async with small_hub() as hub, running(driver, hub.address, speech=Speech.V0):

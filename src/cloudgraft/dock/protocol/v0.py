@@ -58,12 +58,12 @@ class DialectV0(Dialect):
         message = _parsed(data) if len(data) <= LARGE else None
         if message is None or message.WhichOneof("response") != "registerResp":
             raise InvalidArgumentError("the first message of a driver must be the answer to register: registerResp")
-        said = message.registerResp
-        if not said.version:
+        driver = message.registerResp
+        if not driver.version:
             raise InvalidArgumentError("the driver does not send its version: the hub needs it to find the driver")
-        api_version = f"{said.group}/{said.version}" if said.group else said.version
+        api_version = f"{driver.group}/{driver.version}" if driver.group else driver.version
         return Introduction(
-            info=DriverInfo(key=checked_key(said.kind, api_version), protocol=PROTOCOL, name=said.name[:100])
+            info=DriverInfo(key=checked_key(driver.kind, api_version), protocol=PROTOCOL, name=driver.name[:100])
         )
 
     def numbers(self) -> Iterator[int]:
