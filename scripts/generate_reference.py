@@ -21,7 +21,6 @@ from cloudgraft.cli.main import VERBS, cloudgraft
 from cloudgraft.config import reference as config_reference
 from cloudgraft.discovery.api.app import discovery_app, discovery_gauges
 from cloudgraft.dock.hub.metrics import DockMetrics
-from cloudgraft.doctor.findings import findings_page
 from cloudgraft.drivers.http.openapi import description_json
 from cloudgraft.drivers.http.receiver import receiver_source
 from cloudgraft.engine.machines.states import BEGINNINGS, COUNTED, SHOWN, TRANSITIONS

@@ -192,6 +192,16 @@ async def test_an_invalid_request_is_refused(rpc: str, request_: bytes) -> None:
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
+async def test_a_driver_starts_again_after_it_was_closed() -> None:
+    """A start that fails closes the link, and the engine starts the same driver again."""
+    async with served(Scripted()) as remote:
+        await remote.close()
+        with pytest.raises(UnavailableError, match="is closed"):
+            await remote.list()
+        await remote.start()
+        assert await remote.list() == []
+
+
 # -- what the engine relies on -----------------------------------------------------------------------------------------
 
 

@@ -89,6 +89,10 @@ class ReloadingChannel:
         self._retired: dict[asyncio.Task[None], grpc.aio.Channel] = {}
         self.is_closed = False
 
+    def open(self) -> None:
+        """Allows calls again after :meth:`close`; a new channel allows them from the start."""
+        self.is_closed = False
+
     def get(self) -> grpc.aio.Channel:
         """The channel to use now; raises UnavailableError after :meth:`close`."""
         if self.is_closed:
@@ -117,12 +121,15 @@ class ReloadingChannel:
     async def close(self) -> None:
         """Cancels calls under way and closes the connection. Idempotent."""
         self.is_closed = True
-        for task in self._retired:
+        tasks, channels = list(self._retired), list(self._retired.values())
+        for task in tasks:
             task.cancel()
-        channels, self._channel = [self._channel, *self._retired.values()], None
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._channel is not None:
+            channels.append(self._channel)
+            self._channel = None
         for channel in channels:
-            if channel is not None:
-                await channel.close()
+            await channel.close()
 
     def _files(self) -> Stamp | None:
         config = self._config

@@ -150,7 +150,9 @@ class DockDriver(Driver):
         return self._options.key
 
     async def start(self) -> None:
-        """Reads the traits. If the driver is away now, they are read before each call."""
+        """Opens the slot. If the driver is away now, its traits are read before each call."""
+        if self._slot is not None:
+            await self._slot.open()
         try:
             await self._ready()
         except (UnavailableError, DeadlineError) as error:

@@ -119,8 +119,11 @@ class HubSlot:
         """The traits of the driver's hello; None: it declares none. Raises UnavailableError when it is away."""
         return self.traits
 
-    async def close(self) -> None:
+    async def open(self) -> None:
         """Does nothing: the hub belongs to the process."""
+
+    async def close(self) -> None:
+        """Does nothing either."""
 
     @property
     def traits(self) -> DriverTraits | None:
@@ -236,6 +239,10 @@ class RemoteSlot:
         self._token_file = token_file
         self._token = ""
         self._channel = ReloadingChannel(config, _channel_options(), retire=_RETIRE)
+
+    async def open(self) -> None:
+        """Allows calls, also after :meth:`close`."""
+        self._channel.open()
 
     async def close(self) -> None:
         """Closes the channel."""

@@ -76,6 +76,18 @@ async def test_a_dock_that_vanishes_silently_is_noticed_and_redialled(
         await cloud.close()
 
 
+async def test_a_cloud_of_a_dock_elsewhere_starts_again_after_it_was_closed(connected: ConnectedDriver) -> None:
+    await connected.dial_in(Cloud())
+    cloud = connected.remote_cloud()
+    await cloud.start()
+    await cloud.close()
+    with pytest.raises(UnavailableError, match="is closed"):
+        await cloud.list()
+    await cloud.start()
+    assert list(await cloud.list()) == []
+    await cloud.close()
+
+
 @pytest.mark.parametrize("left_out", ["cloudgraft-kind", "cloudgraft-api-version", "cloudgraft-machine-class"])
 async def test_a_call_that_does_not_say_which_driver_is_refused(connected: ConnectedDriver, left_out: str) -> None:
     said = {"cloudgraft-kind": "K", "cloudgraft-api-version": "v1", "cloudgraft-machine-class": "c"}

@@ -106,7 +106,7 @@ class Rig:
     access: SomeAccess
     classes: SomeClasses
     port: int
-    told: list[Key]  # what the hub's listener was told
+    notified: list[Key]  # keys that the hub's listener was called with
 
     @property
     def address(self) -> str:
@@ -118,15 +118,15 @@ async def rigged(
     settings: HubSettings = CALM, *, clock: Callable[[], float] = time.monotonic, store: MachineClasses | None = None
 ) -> AsyncIterator[Rig]:
     """``store`` instead of the classes in memory."""
-    access, classes, told = SomeAccess(), SomeClasses(), list[Key]()
+    access, classes, notified = SomeAccess(), SomeClasses(), list[Key]()
     hub = Hub(access=access, classes=store or classes, settings=settings, clock=clock)
-    hub.listen(told.append)
+    hub.listen(notified.append)
     server = grpc.aio.server(options=server_options(settings))
     server.add_generic_rpc_handlers(tuple(hub.handlers()))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
-        yield Rig(hub=hub, access=access, classes=classes, port=port, told=told)
+        yield Rig(hub=hub, access=access, classes=classes, port=port, notified=notified)
     finally:
         await hub.close(0)
         await server.stop(0)

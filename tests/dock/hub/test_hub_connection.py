@@ -47,12 +47,12 @@ async def begun(rig: Rig, driver: RawV0 | RawV1) -> asyncio.Task[object]:
 async def test_case_27_a_half_close_ends_what_is_in_flight_with_an_open_outcome(kind: type[RawV0 | RawV1]) -> None:
     async with rigged() as rig, kind(rig) as driver:
         waiting = await begun(rig, driver)
-        rig.told.clear()
+        rig.notified.clear()
         await driver.stream.done_writing()
         with pytest.raises(DeadlineError, match="unknown"):
             await waiting
         assert (await driver.end())[0] is grpc.StatusCode.OK
-        assert (rig.hub.drivers(), rig.told) == ([], [ACME])
+        assert (rig.hub.drivers(), rig.notified) == ([], [ACME])
 
 
 @pytest.mark.parametrize("kind", [RawV0, RawV1])
@@ -314,4 +314,4 @@ async def test_a_failing_listener_disturbs_no_driver() -> None:
     async with rigged() as rig, RawV1(rig) as driver:
         rig.hub._listeners.insert(0, lambda _: 1 / 0)  # type: ignore[arg-type]  # it never returns
         await driver.connect()
-        assert rig.told == [ACME]
+        assert rig.notified == [ACME]

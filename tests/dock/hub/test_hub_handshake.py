@@ -289,7 +289,7 @@ async def test_a_drivers_description_of_itself_is_reported() -> None:
         assert info.traits == DriverTraits(ownership=Ownership.NAME)
         report = rig.hub.drivers()[0]
         assert (report.session_id, report.state, report.in_flight) == (welcome.session_id, "ready", 0)
-        assert rig.told == [ACME]
+        assert rig.notified == [ACME]
         assert welcome.heartbeat.seconds == 30
         assert welcome.max_message_bytes == 16 * 1024 * 1024
 
@@ -303,13 +303,13 @@ async def test_results_of_an_earlier_connection_notify_and_are_acknowledged() ->
             operation = await first.operation()
         with pytest.raises(Exception, match="unknown"):
             await waiting
-        rig.told.clear()
+        rig.notified.clear()
         foreign = v1.Result(id=7, hub_id="another life")
         async with RawV1(rig) as second:
             await second.connect(results=[creation(operation), foreign])
             acknowledged = (await second.word("acknowledge")).acknowledge
             assert sorted(acknowledged.ids) == sorted([operation.id, 7])
-            assert rig.told == [ACME, ACME]  # connected, and late results
+            assert rig.notified == [ACME, ACME]  # connected, and late results
             assert rig.hub.counts()["late"] == 1
 
 

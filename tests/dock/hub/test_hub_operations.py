@@ -149,7 +149,7 @@ async def test_case_12_and_13_unknown_numbers_and_second_replies_are_dropped() -
         await driver.deleted((await driver.receive()).operationID)
         await again
         assert rig.hub.drivers()[0].malformed == 0
-        assert rig.told == [ACME]  # none of these was a late result
+        assert rig.notified == [ACME]  # none of these was a late result
 
 
 async def test_case_14_an_answer_to_another_question_fails_that_operation_only() -> None:
@@ -325,14 +325,14 @@ async def test_case_21_a_deadline_means_unknown_outcome_and_a_late_result_notifi
         making = asyncio.create_task(rig.hub.call(ACME, create(seconds=1.5)))
         operation = await (driver.receive() if isinstance(driver, RawV0) else driver.operation())
         assert isinstance(await ended(making), DeadlineError)
-        rig.told.clear()
+        rig.notified.clear()
         for _ in range(2):  # the second one is nothing new
             if isinstance(operation, v0.MCMside) and isinstance(driver, RawV0):
                 await driver.created(operation.operationID)
             elif isinstance(operation, v1.Operation) and isinstance(driver, RawV1):
                 await driver.created(operation)
                 assert list((await driver.word("acknowledge")).acknowledge.ids) == [operation.id]
-        await until(lambda: rig.told == [ACME])
+        await until(lambda: rig.notified == [ACME])
         assert rig.hub.counts()["late"] == 1
 
 
@@ -348,9 +348,9 @@ async def test_case_22_a_cancel_reaches_the_driver_and_its_late_result_notifies(
         assert (await driver.word("cancel")).cancel.id == operation.id
         await asyncio.gather(making, never_sent, return_exceptions=True)
         assert (rig.hub.drivers()[0].queued, rig.hub.drivers()[0].in_flight) == (0, 0)
-        rig.told.clear()
+        rig.notified.clear()
         await driver.created(operation)
-        await until(lambda: rig.told == [ACME])
+        await until(lambda: rig.notified == [ACME])
         looking = asyncio.create_task(rig.hub.call(ACME, listing()))
         assert (await driver.operation()).WhichOneof("call") == "list"  # the second create was never sent
         looking.cancel()

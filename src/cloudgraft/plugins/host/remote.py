@@ -68,7 +68,8 @@ class ServerLink:
         self._channel = ReloadingChannel(config, options, retire=config.grpc_timeout.total_seconds())
 
     async def start(self) -> None:
-        """Does nothing: the first call connects."""
+        """Allows calls, also after a stop; the first one connects."""
+        self._channel.open()
 
     def channel(self) -> grpc.aio.Channel:
         """Returns the channel with the current certificates; gRPC reconnects by itself."""
