@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -18,7 +19,7 @@ import grpc.aio
 import pytest
 
 from cloudgraft.client import Address, CloudConfig
-from cloudgraft.plugins.author import DriverServer, DriverService
+from cloudgraft.plugins.author import DriverServer
 from cloudgraft.plugins.host.remote import RemoteDriver, ServerLink
 from cloudgraft.plugins.host.supervisor import PluginState, Supervisor
 from cloudgraft.plugins.throwaway_tls import KeyPair, make_key_pair
@@ -40,6 +41,7 @@ from cloudgraft.sdk import (
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, error_table
 from cloudgraft.sdk.list_budget import ListBudget
 from cloudgraft.server import TlsFiles
+from cloudgraft.server.driver_calls import DriverCalls
 from cloudgraft.server.listener import Access
 from cloudgraft.wire.driver import RPCS, SERVICE
 from cloudgraft.wire.pb import driver_pb2 as pb
@@ -296,7 +298,7 @@ async def test_a_long_list_comes_in_pages_of_one_and_the_same_list() -> None:
 async def test_unfetched_pages_are_dropped() -> None:
     driver = Scripted()
     driver.machines = [Machine(name=f"m-{number}", machine_id=str(number)) for number in range(3)]
-    service = DriverService(driver, page=1)
+    service = DriverCalls(lambda _: driver, log=logging.getLogger("test"), whose="the driver's", page=1)
     callee = service._find(None)  # type: ignore[arg-type]  # whoever calls, it is the one driver
     first = pb.ListResponse.FromString(await service._list(callee, pb.ListRequest()))
     for _ in range(20):

@@ -29,7 +29,7 @@ from cloudgraft.sdk.blocking import BlockingDriver, BlockingProvider, as_driver,
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 from cloudgraft.sdk.provider import Provider
-from cloudgraft.server.driver_calls import PAGE, DriverCalls
+from cloudgraft.server.driver_calls import DriverCalls
 from cloudgraft.server.grpc_server import GrpcServer
 from cloudgraft.server.listener import Access, Listener
 from cloudgraft.server.signals import StopSignals
@@ -37,18 +37,10 @@ from cloudgraft.server.tls import TlsFiles
 from cloudgraft.service import CloudProviderService
 from cloudgraft.wire.driver import SERVICE, decode_settings
 
-# -- The driver service ------------------------------------------------------------------------------------------------
-
-
-class DriverService(DriverCalls):
-    """Answers the calls of ``cloudgraft.driver.v1.Driver`` with one :class:`~cloudgraft.sdk.Driver`."""
-
-    def __init__(self, driver: Driver, *, page: int = PAGE) -> None:
-        super().__init__(lambda _: driver, log=logging.getLogger("cloudgraft.driver"), whose="the driver's", page=page)
-
-
 # -- The gRPC listener -------------------------------------------------------------------------------------------------
 
+
+log = logging.getLogger("cloudgraft.driver")
 
 _LONGEST_MESSAGE: Final = 16 * 1024 * 1024  # user data is part of a request
 
@@ -58,7 +50,7 @@ class DriverServer:
 
     def __init__(self, driver: Driver, access: Access) -> None:
         """Prepares a listener; :meth:`start` opens it."""
-        self._service = DriverService(driver)
+        self._service = DriverCalls(lambda _: driver, log=log, whose="the driver's")
         self._listener = Listener(
             self._service.handler(),
             replace(access, limits=replace(access.limits, message_bytes=_LONGEST_MESSAGE)),
@@ -249,8 +241,6 @@ def _own_arguments() -> list[str]:
 
 # -- Separate server ---------------------------------------------------------------------------------------------------
 
-
-log = logging.getLogger("cloudgraft.driver")
 
 _SERVER_GRACE = 10.0  # seconds for calls in flight
 

@@ -29,11 +29,6 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
-    """A heartbeat without content."""
-
-
-@dataclass(frozen=True, slots=True)
 class Bye:
     """The driver is leaving. ``at_once``: it will send no more results."""
 
@@ -47,7 +42,7 @@ class Malformed:
     why: str
 
 
-Decoded = Reply | Beat | Bye | Malformed
+Decoded = Reply | Bye | Malformed | None  # None: a heartbeat, without content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

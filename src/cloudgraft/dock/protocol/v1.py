@@ -18,7 +18,6 @@ from google.protobuf.message import DecodeError, Message
 
 from cloudgraft.dock.protocol.codes import Verb, code_from, code_of, error_of
 from cloudgraft.dock.protocol.dialect import (
-    Beat,
     Bye,
     Decoded,
     Dialect,
@@ -326,7 +325,7 @@ class DialectV1(Dialect):
         if kind == "result":
             return self._reply(message.result)
         if kind == "heartbeat":
-            return Beat()
+            return None
         if kind == "bye":
             return Bye(at_once=False)
         return Malformed(f"{kind or 'an empty message'} is not expected here")
