@@ -13,9 +13,9 @@ def codes_page() -> str:
     lines = [
         "# Machine codes",
         "",
-        "With these codes a driver that [dials in](../how-to/let-drivers-dial-in.md) tells how a call ended. 0 to 16",
-        "are gRPC's own; 17 is one more. What a code means depends on the call, and decides whether the call is made",
-        "again, when, and what the autoscaler is told. A number that is not in the table counts as 2, UNKNOWN.",
+        "A driver that [dials in](../how-to/let-drivers-dial-in.md) reports with these codes how a call ended. 0 to 16",
+        "are gRPC's own; 17 is one more. The meaning of a code depends on the call. It decides whether and when the call",
+        "is retried, and what the autoscaler sees. A number that is not in the table counts as 2, UNKNOWN.",
         "",
         "*Nothing was made* is only believed where the driver cannot have meant anything else. After every other code",
         "two complete lists must show that there is no such machine before it is created again.",
@@ -37,7 +37,7 @@ def codes_page() -> str:
 
 def _table(verb: Verb) -> Iterator[str]:
     is_create = verb is Verb.CREATE
-    yield "| code | it means | error | asked again |" + (" the autoscaler is told |" if is_create else "")
+    yield "| code | meaning | error | retried |" + (" the autoscaler sees |" if is_create else "")
     yield "|---|---|---|---|" + ("---|" if is_create else "")
     for code in Code:
         meaning = meaning_of(code, verb)

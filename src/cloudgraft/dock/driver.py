@@ -199,6 +199,6 @@ class DockDriver(Driver):
             )
         traits = await self._slot.describe() or self._options.traits()
         if self._is_known and traits != self.traits:
-            log.warning("a driver describes itself anew: %s", traits, extra={"driver": self._slot.name})
+            log.warning("the traits of a driver have changed: %s", traits, extra={"driver": self._slot.name})
         self.traits, self._is_known = traits, True
         return self._slot

@@ -143,7 +143,7 @@ class HubSlot:
             )
         answer = await self._call(Verb.CREATE, within, spec=spec)
         if not isinstance(answer, Machine) or not answer.machine_id:
-            raise InternalError(f"{self.name} says that it made {spec.name!r}, and not what; a list will tell")
+            raise InternalError(f"{self.name} created {spec.name!r} and gave no machine_id; a list will show it")
         return created(self.name, spec, answer)
 
     async def delete(self, machine: Machine, within: timedelta | None = None) -> None:

@@ -36,7 +36,7 @@ async def test_case_01_a_driver_that_never_says_who_it_is_is_sent_away(kind: typ
     async with rigged(HubSettings(handshake=0.1)) as rig, kind(rig) as driver:
         code, text = await driver.end()
         assert code is grpc.StatusCode.DEADLINE_EXCEEDED
-        assert "did not say who it is" in text
+        assert "did not introduce itself" in text
         assert rig.hub.drivers() == []
 
 

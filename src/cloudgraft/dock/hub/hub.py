@@ -262,7 +262,7 @@ class Hub:
                     await context.write(greeting)
                 data = await context.read()
         except TimeoutError:
-            raise DeadlineError(f"the driver did not say who it is within {limit:g} s") from None
+            raise DeadlineError(f"the driver did not introduce itself within {limit:g} s") from None
         if data is grpc.aio.EOF:
             raise InvalidArgumentError("the driver left before it introduced itself")
         return dialect.introduction(data)

@@ -180,7 +180,7 @@ async def _listed(response: pb.DriverSide.listResp, content: memoryview) -> Resu
 
 def _add(machines: list[Machine], message: pb.DriverSide.machine) -> None:
     if len(machines) >= MOST_ITEMS:
-        raise InternalError(f"the driver lists more than {MOST_ITEMS} machines: nobody can have so many")
+        raise InternalError(f"the driver lists more than {MOST_ITEMS} machines: no cloud has so many")
     machines.append(_machine(message))
 
 

@@ -212,7 +212,7 @@ async def converted(convert: Callable[[M], T], parsed: Iterable[M], kind: type[M
 
 def _add(found: list[T], one: T) -> None:
     if len(found) >= MOST_ITEMS:
-        raise InternalError(f"the driver's answer has more than {MOST_ITEMS} entries: nobody can have so many")
+        raise InternalError(f"the driver's answer has more than {MOST_ITEMS} entries: no cloud has so many")
     found.append(one)
 
 

@@ -119,9 +119,9 @@ class SessionV0(Session):
             async with asyncio.timeout(self._state.options.settings.handshake):
                 is_asked = await self._register()
         except TimeoutError:
-            return End(reason="the hub did not ask who we are in time")
+            return End(reason="the hub did not ask this driver to register in time")
         if not is_asked:
-            return End(reason="the hub ended the connection before it asked who we are")
+            return End(reason="the hub ended the connection before it asked this driver to register")
         self._state.attach(self)
         self._state.welcomed("")
         return await self._serve(_WRITE_TIMEOUT)

@@ -216,7 +216,7 @@ class SessionV1(Session):
             if now() - until > silence / _MISSED:
                 # This process was suspended, not the hub silent: the hub's messages still wait to be read.
                 self._heard = now()
-        return End(reason=f"the hub has said nothing for {silence:g} s")
+        return End(reason=f"the hub was silent for {silence:g} s")
 
     async def _drain(self) -> End:
         grace = await self._draining

@@ -209,7 +209,7 @@ class OperationRunner:
         if machine.name != spec.name:
             raise InternalError(f"the driver was asked for {spec.name!r} and answered with {machine.name!r}")
         if not machine.machine_id:
-            raise InternalError(f"the driver made {spec.name!r} and gave no machine_id; a list will tell")
+            raise InternalError(f"the driver made {spec.name!r} and gave no machine_id; a list will show it")
         return machine
 
     def made_late(self, machine: Machine) -> None:
