@@ -9,7 +9,7 @@ import click
 from cloudgraft.cli.discovery_remote import Remote, options
 from cloudgraft.cli.views.admin import console, output_option, print_json, table
 from cloudgraft.cli.views.call import clean
-from cloudgraft.discovery.api.schemas_market import OfferView
+from cloudgraft.discovery.api.schemas import OfferView
 from cloudgraft.discovery.model import Need, Offer, Strategy
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
 

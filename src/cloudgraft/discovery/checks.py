@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Final
 
-from cloudgraft.discovery.model import ClusterSpec, Heartbeat, NetworkMode, PriceList, Resources
+from cloudgraft.discovery.model import CLUSTER_ID, ClusterSpec, Heartbeat, NetworkMode, PriceList, Resources
 from cloudgraft.discovery.search.prices import seconds_of
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.secrecy import hide, unhide
@@ -16,7 +16,6 @@ from cloudgraft.sdk.secrecy import hide, unhide
 # -- Validation --------------------------------------------------------------------------------------------------------
 
 
-_ID: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _KEY: Final = re.compile(rf"([a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_NAME}")
 _VALUE: Final = re.compile(rf"({_NAME})?")
@@ -32,7 +31,7 @@ _HIGHEST_PORT: Final = 65535
 
 def check_cluster_id(id_: str) -> None:
     """Checks an id by Liqo's own rule."""
-    if not _ID.fullmatch(id_):
+    if not CLUSTER_ID.fullmatch(id_):
         raise InvalidArgumentError(f"{id_[:80]!r} is no cluster id: lower-case letters, digits and '-', at most 63")
 
 

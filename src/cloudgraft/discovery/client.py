@@ -19,9 +19,6 @@ from cloudgraft.discovery.api.schemas import (
     Message,
     PricesBody,
     PricesView,
-    amounts_out,
-)
-from cloudgraft.discovery.api.schemas_market import (
     ReservationBody,
     ReservationPage,
     ReservationView,
@@ -93,7 +90,7 @@ class DiscoveryClient(Market):
         """Reserves resources. Safe to repeat: the same owner and cluster give the same reservation."""
         with _checked_body():
             body = ReservationBody(
-                cluster_id=cluster, resources=amounts_out(resources), ttl_seconds=max(1, round(seconds)), owner=owner
+                cluster_id=cluster, resources=dict(resources), ttl_seconds=max(1, round(seconds)), owner=owner
             )
         answer = await self._web.request("POST", "/v1/reservations", json=_json(body))
         return _read(ReservationView, answer).value()

@@ -10,17 +10,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import re
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
 from cloudgraft.discovery.api.schemas import ClusterBody
 from cloudgraft.discovery.checks import hide_kubeconfig
-from cloudgraft.discovery.model import Cluster, ClusterSpec, Network, NetworkMode
+from cloudgraft.discovery.model import CLUSTER_ID, Cluster, ClusterSpec, Network, NetworkMode
+from cloudgraft.discovery.service import Discovery
 from cloudgraft.documents import ForeignDocumentError, parse_json
 from cloudgraft.kube.objects import SECRET_CONTENTS, Change, Kind, Listing, SecretObject, V
 from cloudgraft.kube.watched import Watched
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 LABELLED_SECRETS: Final[Kind[SecretObject]] = replace(SECRET_CONTENTS, label_selector="autoscaling=true")
 _LOG = logging.getLogger("cloudgraft.discovery")
-_ID: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 # a label with the namespace; only clusters with it may be removed again
 _ORIGIN: Final = "discovery.cloudgraft.dev/imported"
 _LEAVING: Final = "discovery.cloudgraft.dev/secret-gone"  # while such a cluster waits for its last reservation to end
@@ -51,7 +50,7 @@ class Imported:
 
 def cluster_in(secret: SecretObject) -> Imported:
     """Parses the cluster that a Secret declares. Raises InvalidArgumentError, which contains no value of it."""
-    if not _ID.fullmatch(secret.name):
+    if not CLUSTER_ID.fullmatch(secret.name):
         raise InvalidArgumentError("its name is no cluster id: lower-case letters, digits and hyphens, at most 63")
     kubeconfig = _text(secret, "kubeconfig")
     try:
@@ -108,22 +107,6 @@ def _amounts(texts: Mapping[str, str]) -> dict[str, Quantity]:
     return {"nvidia.com/gpu" if name == "gpu" else name: amount for name, amount in amounts.items()}
 
 
-class Clusters(Protocol):
-    """The calls of discovery that the importer needs."""
-
-    async def clusters(self) -> Sequence[Cluster]:
-        """All clusters."""
-
-    async def put_cluster(self, spec: ClusterSpec, *, revision: int | None = None) -> Cluster:
-        """Declares a cluster; ConflictError when the revision has changed."""
-
-    async def delete_cluster(self, id_: str, *, force: bool = False) -> None:
-        """Removes a cluster; PreconditionError while it has reservations."""
-
-    async def set_credentials(self, cluster: str, kubeconfig: str) -> None:
-        """Uploads the kubeconfig for peering."""
-
-
 class Namespaced:
     """One namespace of a cluster, as a source for watched copies."""
 
@@ -143,18 +126,18 @@ class Namespaced:
 class Importer:
     """Keeps discovery's clusters equal to the Secrets of one namespace, until cancelled."""
 
-    def __init__(self, source: Namespaced, clusters: Clusters) -> None:
-        self._clusters = clusters
+    def __init__(self, source: Namespaced, discovery: Discovery) -> None:
+        self._discovery = discovery
         self._namespace = source.name
         self._changed = asyncio.Event()
         self._secrets = Watched(source, LABELLED_SECRETS, on_change=self._changed.set)
-        self._told: dict[str, str] = {}  # errors by the Secret's name, so that each is logged once
+        self._reported: dict[str, str] = {}  # errors by the Secret's name, so that each is logged once
         self._handed_in: dict[str, str] = {}  # a digest of the credentials, by cluster
 
     @property
     def problems(self) -> Mapping[str, str]:
         """Errors of ignored Secrets, by name."""
-        return self._told
+        return self._reported
 
     async def run(self) -> None:
         """Watches the Secrets until cancelled."""
@@ -176,7 +159,7 @@ class Importer:
     async def sync(self) -> bool:
         """Compares all Secrets with all clusters once. False when something must be retried."""
         try:
-            known = {cluster.spec.id: cluster for cluster in await self._clusters.clusters()}
+            known = {cluster.spec.id: cluster for cluster in await self._discovery.clusters()}
         except CloudgraftError as error:
             _LOG.warning("Secrets cannot be imported now: %s", error.message)
             return False
@@ -187,7 +170,7 @@ class Importer:
         gone = [id_ for id_, cluster in known.items() if id_ not in secrets and self._is_ours(cluster)]
         for id_ in sorted(gone):
             is_done &= await self._attempt(id_, self._remove(known[id_]))
-        self._told = {name: problem for name, problem in self._told.items() if name in secrets}
+        self._reported = {name: problem for name, problem in self._reported.items() if name in secrets}
         return is_done
 
     async def _attempt(self, name: str, step: Coroutine[None, None, bool]) -> bool:
@@ -195,12 +178,12 @@ class Importer:
         try:
             is_done = await step
         except InvalidArgumentError as error:
-            self._tell(name, error.message)
+            self._report(name, error.message)
             return True  # nothing to retry until it is changed
         except CloudgraftError as error:
-            self._tell(name, error.message)
+            self._report(name, error.message)
             return False
-        self._told.pop(name, None)
+        self._reported.pop(name, None)
         return is_done
 
     async def _take(self, secret: SecretObject, known: Cluster | None) -> bool:
@@ -215,10 +198,10 @@ class Importer:
             cordoned=known is not None and known.spec.cordoned and not was_gone,  # keeps an operator's cordon
         )
         if known is None or known.spec != spec:
-            await self._clusters.put_cluster(spec, revision=None if known is None else known.revision)
+            await self._discovery.put_cluster(spec, revision=None if known is None else known.revision)
         digest = hashlib.sha256(found.kubeconfig.encode()).hexdigest()
         if known is None or self._handed_in.get(spec.id) != digest:
-            await self._clusters.set_credentials(spec.id, found.kubeconfig)
+            await self._discovery.set_credentials(spec.id, found.kubeconfig)
             self._handed_in[spec.id] = digest
         return True
 
@@ -226,13 +209,13 @@ class Importer:
         """Removes a cluster whose Secret is gone; only cordons it while it has reservations."""
         self._handed_in.pop(known.spec.id, None)
         try:
-            await self._clusters.delete_cluster(known.spec.id)
+            await self._discovery.delete_cluster(known.spec.id)
         except NotFoundError:
             return True
         except PreconditionError:
             if _LEAVING not in known.spec.labels:
                 spec = replace(known.spec, cordoned=True, labels={**known.spec.labels, _LEAVING: "true"})
-                await self._clusters.put_cluster(spec, revision=known.revision)
+                await self._discovery.put_cluster(spec, revision=known.revision)
                 _LOG.info("the Secret of a cluster is gone: it is cordoned", extra={"cluster": known.spec.id})
             return False
         _LOG.info("the Secret of a cluster is gone, and so is the cluster", extra={"cluster": known.spec.id})
@@ -242,7 +225,7 @@ class Importer:
         """False for one that was declared over HTTP, or by another namespace's importer."""
         return cluster.spec.labels.get(_ORIGIN) == self._namespace
 
-    def _tell(self, name: str, problem: str) -> None:
-        if self._told.get(name) != problem:
+    def _report(self, name: str, problem: str) -> None:
+        if self._reported.get(name) != problem:
             _LOG.warning("the Secret %s is not imported: %s", name, problem)
-        self._told[name] = problem
+        self._reported[name] = problem

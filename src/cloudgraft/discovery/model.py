@@ -1,17 +1,19 @@
-"""Defines discovery's values: clusters, prices, offers, reservations; and the protocols of its core."""
+"""Defines discovery's values: clusters, prices, offers, reservations; and the market that the Liqo driver calls."""
 
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import Protocol
+from typing import Final, Protocol
 
 from cloudgraft.sdk.quantity import Quantity
 
 Resources = Mapping[str, Quantity]
+CLUSTER_ID: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # by Liqo's own rule
 
 
 class ClusterState(enum.Enum):
@@ -193,48 +195,3 @@ class Market(Protocol):
 
     async def credentials(self, cluster: str) -> str:
         """The kubeconfig for peering with a cluster. Never log it."""
-
-
-# -- Protocol of the core ----------------------------------------------------------------------------------------------
-# :class:`cloudgraft.discovery.service.Discovery` implements it for the routes.
-
-
-class Core(Market, Protocol):
-    """A market, and the register behind it. Every method raises errors of :mod:`cloudgraft.sdk.errors`."""
-
-    async def reserve(
-        self, cluster: str, resources: Resources, *, owner: str, seconds: float, by: str | None = None
-    ) -> Reservation:
-        """As in the market, for the client ``by``: PermissionDeniedError when another client owns it."""
-
-    async def confirm(self, reservation: str, *, by: str | None = None) -> Reservation:
-        """As in the market. PermissionDeniedError when a client other than ``by`` owns it; None may change any."""
-
-    async def release(self, reservation: str, *, by: str | None = None) -> None:
-        """As in the market. PermissionDeniedError when a client other than ``by`` owns it; None may change any."""
-
-    async def cluster(self, id_: str) -> Cluster:
-        """One cluster. NotFoundError."""
-
-    async def put_cluster(
-        self, spec: ClusterSpec, *, revision: int | None = None, keep_cordon: bool = False
-    ) -> Cluster:
-        """Declares a cluster, new or known. ConflictError when a revision is given and has changed."""
-
-    async def delete_cluster(self, id_: str, *, force: bool = False) -> None:
-        """Removes a cluster. NotFoundError; PreconditionError while it has reservations, unless forced."""
-
-    async def heartbeat(self, cluster: str, heartbeat: Heartbeat) -> None:
-        """Records a measurement. NotFoundError."""
-
-    async def prices(self, cluster: str) -> Sequence[PriceList]:
-        """All price lists of a cluster. NotFoundError."""
-
-    async def set_prices(self, cluster: str, prices: Sequence[PriceList], *, revision: int | None = None) -> None:
-        """Replaces all price lists. NotFoundError; ConflictError when a revision is given and has changed."""
-
-    def price_revision(self, prices: Sequence[PriceList]) -> int:
-        """The revision of these prices."""
-
-    async def set_credentials(self, cluster: str, kubeconfig: str) -> None:
-        """Stores the kubeconfig for peering, encrypted. NotFoundError; PreconditionError without a key."""

@@ -40,10 +40,16 @@ from cloudgraft.discovery.search.index import ClusterIndex
 from cloudgraft.discovery.search.reservations import moment
 from cloudgraft.discovery.search.selector import Selector
 from cloudgraft.discovery.store import schema, statements
-from cloudgraft.discovery.store import vault as store_credentials
 from cloudgraft.discovery.store.database import Store
 from cloudgraft.discovery.store.statements import beat_text, prices_revision, prices_text
-from cloudgraft.discovery.store.vault import Rotation, Vault
+from cloudgraft.discovery.store.vault import (
+    Rotation,
+    Vault,
+    drop_credentials,
+    read_credentials,
+    rotate_some,
+    write_credentials,
+)
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError, UnavailableError
 from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.store.databases.address import PostgresAddress
@@ -264,12 +270,12 @@ class Discovery:
         await self._refresh()
         named = frozenset(need.clusters)
         candidates = sorted(self._index.columns(self._clock()).candidates, key=lambda one: one.id not in named)
-        told: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         async for some in in_slices(candidates, _AT_A_TIME):
-            told |= offers.why_not(some, need)
-            if len(told) >= _MOST_REASONS:
+            reasons |= offers.why_not(some, need)
+            if len(reasons) >= _MOST_REASONS:
                 break
-        return dict(islice(told.items(), _MOST_REASONS))
+        return dict(islice(reasons.items(), _MOST_REASONS))
 
     async def reserve(
         self, cluster: str, resources: Resources, *, owner: str, seconds: float, by: str | None = None
@@ -328,7 +334,7 @@ class Discovery:
         """The kubeconfig for peering with a cluster. NotFoundError; PreconditionError when no key decrypts it."""
         checks.check_cluster_id(cluster)
         vault = self._needed_vault()
-        sealed = await self._store.read(partial(store_credentials.read_credentials, cluster=cluster))
+        sealed = await self._store.read(partial(read_credentials, cluster=cluster))
         return vault.unseal(cluster, sealed)
 
     async def set_credentials(self, cluster: str, kubeconfig: str) -> None:
@@ -340,14 +346,14 @@ class Discovery:
         def write(connection: Connection, _seq: int) -> None:
             # With the current key: a rotation may meanwhile have removed the one read before.
             sealed = self._needed_vault().seal(cluster, kubeconfig)
-            store_credentials.write_credentials(connection, cluster, sealed)
+            write_credentials(connection, cluster, sealed)
 
         await self._write(write)
 
     async def drop_credentials(self, cluster: str) -> None:
         """Deletes the credentials. Succeeds when there are none."""
         checks.check_cluster_id(cluster)
-        await self._write(lambda connection, _: store_credentials.drop_credentials(connection, cluster))
+        await self._write(lambda connection, _: drop_credentials(connection, cluster))
 
     async def rotate(self) -> Rotation:
         """Re-encrypts with the current key. May be stopped anywhere and started again.
@@ -355,17 +361,17 @@ class Discovery:
         Servers that share the database must all have the new key first, or they cannot read the result.
         """
         vault, after, rotated, unreadable = self._needed_vault(), "", 0, list[str]()
+
+        def rotate_next(connection: Connection, _seq: int) -> Rotation:
+            return rotate_some(connection, vault, after=after, limit=_ROTATE_AT_ONCE)
+
         while True:
-            step = await self._write(partial(self._rotate_some, vault=vault, after=after))
+            step = await self._write(rotate_next)
             rotated += step.rotated
             unreadable += step.unreadable
             if not step.last:
                 return Rotation(rotated=rotated, unreadable=unreadable)
             after = step.last
-
-    @staticmethod
-    def _rotate_some(connection: Connection, _seq: int, *, vault: Vault, after: str) -> store_credentials.Step:
-        return store_credentials.rotate_some(connection, vault, after=after, limit=_ROTATE_AT_ONCE)
 
     def use_vault(self, vault: Vault) -> None:
         """Uses another key ring from the next call on."""

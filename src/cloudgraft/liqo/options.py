@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Final
 
-from cloudgraft.discovery.model import Resources, Strategy
+from cloudgraft.discovery.model import CLUSTER_ID, Resources, Strategy
 from cloudgraft.kube.networks import AllowedNetworks
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws
@@ -18,7 +18,6 @@ from cloudgraft.sdk.quantity import Quantity, amount
 
 ALL: Final = "all"  # the size of everything that a cluster shares
 _SIZE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,40}[A-Za-z0-9])?")
-_CLUSTER_ID = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NEEDED: Final = ("cpu", "memory")
 _SETTINGS: Final = ("shape", "strategy", "selector", "priceCap", "exclude", "resourceSliceClass")
 
@@ -131,7 +130,7 @@ class LiqoOptions:
         )
         is_meant = self.price_cap is None or self.currency
         flaws.expect(is_meant, "priceCap", "needs `currency`, in which it is meant")
-        is_id = not self.clusterID or _CLUSTER_ID.fullmatch(self.clusterID)
+        is_id = not self.clusterID or CLUSTER_ID.fullmatch(self.clusterID)
         flaws.expect(is_id, "clusterID", f"{self.clusterID!r} is none: small letters, digits and dashes")
         flaws.raise_any()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from fractions import Fraction
 from math import ceil
 from typing import Final
 
-from cloudgraft.discovery.model import Resources
+from cloudgraft.discovery.model import CLUSTER_ID, Resources
 from cloudgraft.kube.objects import Node, PodLoad
 from cloudgraft.sdk.quantity import Quantity
 
@@ -25,7 +24,6 @@ _REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
 # Labels that Liqo sets on pods that it runs here for another cluster.
 _OFFLOADED: Final = ("liqo.io/managed-by", "shadowpod")
 _ORIGIN: Final = "offloading.liqo.io/origin"  # its value is that cluster's id
-_ID: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +91,7 @@ def measure(nodes: Iterable[Node], pods: Iterable[PodLoad], rules: Rules | None 
             _add(asked[pod.node], taken)
             if _is_offloaded(pod):
                 _add(offloaded, taken)
-                if _ID.fullmatch(origin := pod.labels.get(_ORIGIN, "")):
+                if CLUSTER_ID.fullmatch(origin := pod.labels.get(_ORIGIN, "")):
                     _add(by_origin[origin], taken)
     allocatable: dict[str, Quantity] = {}
     free: dict[str, Quantity] = {}

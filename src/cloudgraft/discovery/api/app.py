@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import Final
 
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Gauge
@@ -14,10 +14,11 @@ from prometheus_client import CollectorRegistry, Gauge
 from cloudgraft._version import __version__
 from cloudgraft.discovery.api.clusters import cluster_routes, legacy_routes
 from cloudgraft.discovery.api.market import market_routes
-from cloudgraft.discovery.model import ClusterState, Core
+from cloudgraft.discovery.model import ClusterState
+from cloudgraft.discovery.service import Discovery
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.web.app import make_app
-from cloudgraft.web.audit import AuditLog
+from cloudgraft.web.authentication import AuditLog
 from cloudgraft.web.identity import Gatekeeper
 
 # -- Application -------------------------------------------------------------------------------------------------------
@@ -34,7 +35,7 @@ async def _always() -> str:
 
 
 def discovery_app(
-    core: Core,
+    core: Discovery,
     *,
     gatekeeper: Gatekeeper,
     audit: AuditLog,
@@ -76,17 +77,10 @@ def discovery_gauges(registry: CollectorRegistry) -> tuple[Gauge, Gauge]:
     return clusters, reservations
 
 
-class Expiring(Core, Protocol):
-    """A core whose expired reservations can be removed."""
-
-    async def expire(self) -> int:
-        """Removes reservations that were not confirmed in time; returns their number."""
-
-
 class PeriodicWork:
     """Removes expired reservations and updates gauges until cancelled. Logs an error once, and retries."""
 
-    def __init__(self, core: Expiring, registry: CollectorRegistry, *, every: float = _EVERY) -> None:
+    def __init__(self, core: Discovery, registry: CollectorRegistry, *, every: float = _EVERY) -> None:
         self._core = core
         self._every = every
         self._trouble = False

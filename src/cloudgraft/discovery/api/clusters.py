@@ -18,11 +18,11 @@ from cloudgraft.discovery.api.schemas import (
     LegacyCluster,
     PricesBody,
     PricesView,
-    amounts_out,
+    amount_text,
 )
 from cloudgraft.discovery.checks import hide_kubeconfig
-from cloudgraft.discovery.model import Cluster, ClusterState, Core, NetworkMode, PriceList
-from cloudgraft.discovery.search.selector import Selector
+from cloudgraft.discovery.model import Cluster, ClusterState, NetworkMode, PriceList
+from cloudgraft.discovery.service import Discovery
 from cloudgraft.sdk.errors import ConflictError, NotFoundError, PermissionDeniedError
 from cloudgraft.web.authentication import allowed, audited, unaudited
 from cloudgraft.web.identity import Caller
@@ -68,7 +68,7 @@ OwnOrReader = Annotated[Caller, Depends(_own_or_reader)]
 OwnWriter = Annotated[Caller, Depends(_own_writer)]
 
 
-def cluster_routes(core: Core) -> APIRouter:
+def cluster_routes(core: Discovery) -> APIRouter:
     """The routes of the register."""
     router = APIRouter(prefix="/v1/clusters", tags=["clusters"])
     _add_list(router, core)
@@ -79,7 +79,7 @@ def cluster_routes(core: Core) -> APIRouter:
     return router
 
 
-def _add_list(router: APIRouter, core: Core) -> None:
+def _add_list(router: APIRouter, core: Discovery) -> None:
     @router.get("", operation_id="listClusters")
     async def list_clusters(
         _caller: Reader,
@@ -89,17 +89,12 @@ def _add_list(router: APIRouter, core: Core) -> None:
         cursor: Cursor = "",
     ) -> ClusterPage:
         """All selected clusters, a page at a time, without credentials."""
-        selector = Selector.parse(label_selector)
-        found = [
-            cluster
-            for cluster in await core.clusters()
-            if selector.matches(cluster.spec.labels) and state in (None, cluster.state)
-        ]
+        found = await core.clusters(selector=label_selector, state=state)
         shown, after = page(found, limit=limit, cursor=cursor, key=lambda cluster: cluster.spec.id)
         return ClusterPage(items=[ClusterView.of(cluster) for cluster in shown], cursor=after)
 
 
-def _add_cluster(router: APIRouter, core: Core) -> None:
+def _add_cluster(router: APIRouter, core: Discovery) -> None:
     @router.put("/{cluster}", operation_id="putCluster", responses={**_ETAG, 201: {"model": ClusterView, **_ETAG[201]}})
     async def put_cluster(
         cluster: Id, body: ClusterBody, response: Response, caller: OwnWriter, if_match: IfMatch = None
@@ -130,7 +125,7 @@ def _add_cluster(router: APIRouter, core: Core) -> None:
         await core.delete_cluster(cluster, force=force)
 
 
-def _add_agents(router: APIRouter, core: Core) -> None:
+def _add_agents(router: APIRouter, core: Discovery) -> None:
     @router.post("/{cluster}/heartbeat", operation_id="heartbeat", status_code=204)
     async def heartbeat(cluster: Id, body: HeartbeatBody, _caller: OwnWriter, request: Request) -> None:
         """Records an agent's measurement. One every ten seconds is usual."""
@@ -138,7 +133,7 @@ def _add_agents(router: APIRouter, core: Core) -> None:
         await core.heartbeat(cluster, body.value())
 
 
-def _add_prices(router: APIRouter, core: Core) -> None:
+def _add_prices(router: APIRouter, core: Discovery) -> None:
     @router.get("/{cluster}/prices", operation_id="getPrices", responses={200: _ETAG[200]})
     async def get_prices(cluster: Id, response: Response, _caller: OwnOrReader) -> PricesBody:
         """All price lists of a cluster, current and others."""
@@ -157,7 +152,7 @@ def _add_prices(router: APIRouter, core: Core) -> None:
         return _priced(core, prices, response)
 
 
-def _add_credentials(router: APIRouter, core: Core) -> None:
+def _add_credentials(router: APIRouter, core: Discovery) -> None:
     @router.put("/{cluster}/credentials", operation_id="putCredentials", status_code=204)
     async def put_credentials(cluster: Id, body: CredentialsBody, _caller: OwnWriter) -> None:
         """Stores the kubeconfig for peering, encrypted."""
@@ -172,7 +167,7 @@ def _add_credentials(router: APIRouter, core: Core) -> None:
         return CredentialsView(kubeconfig=await core.credentials(cluster))
 
 
-async def _is_known(core: Core, id_: str) -> bool:
+async def _is_known(core: Discovery, id_: str) -> bool:
     try:
         await core.cluster(id_)
     except NotFoundError:
@@ -180,7 +175,7 @@ async def _is_known(core: Core, id_: str) -> bool:
     return True
 
 
-def _priced(core: Core, prices: Sequence[PriceList], response: Response) -> PricesBody:
+def _priced(core: Discovery, prices: Sequence[PriceList], response: Response) -> PricesBody:
     response.headers["ETag"] = etag_of(core.price_revision(prices))
     return PricesBody(items=[PricesView.of(one) for one in prices])
 
@@ -189,7 +184,7 @@ def _priced(core: Core, prices: Sequence[PriceList], response: Response) -> Pric
 # ``GET /v1/list`` as in the first proof of concept, for old programs. Off by default.
 
 
-def legacy_routes(core: Core) -> APIRouter:
+def legacy_routes(core: Discovery) -> APIRouter:
     """The legacy route. Unlike the original, an empty list is ``[]``, and only a node manager gets kubeconfigs."""
     router = APIRouter(prefix="/v1", tags=["legacy"])
 
@@ -200,13 +195,13 @@ def legacy_routes(core: Core) -> APIRouter:
         if with_secrets:
             audited(request)
             response.headers["Cache-Control"] = "no-store"
-        ready = [cluster for cluster in await core.clusters() if cluster.state is ClusterState.READY]
+        ready = await core.clusters(state=ClusterState.READY)
         return [_legacy(one, await _kubeconfig(core, one) if with_secrets else "") for one in ready]
 
     return router
 
 
-async def _kubeconfig(core: Core, cluster: Cluster) -> str:
+async def _kubeconfig(core: Discovery, cluster: Cluster) -> str:
     try:
         return await core.credentials(cluster.spec.id)
     except NotFoundError:
@@ -217,7 +212,7 @@ def _legacy(cluster: Cluster, kubeconfig: str) -> LegacyCluster:
     return LegacyCluster(
         name=cluster.spec.id,
         kubeconfig=kubeconfig,
-        resources=amounts_out(cluster.free),
+        resources={name: amount_text(amount) for name, amount in cluster.free.items()},
         labels=dict(cluster.spec.labels),
         has_nat=cluster.spec.network.mode is NetworkMode.CONSUMER_GATEWAY,
     )

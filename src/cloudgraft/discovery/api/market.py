@@ -10,8 +10,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from cloudgraft.discovery.api.clusters import Cursor
-from cloudgraft.discovery.api.schemas import amounts_in
-from cloudgraft.discovery.api.schemas_market import (
+from cloudgraft.discovery.api.schemas import (
     OfferView,
     ReservationBody,
     ReservationPage,
@@ -19,7 +18,7 @@ from cloudgraft.discovery.api.schemas_market import (
     SearchBody,
     SearchResult,
 )
-from cloudgraft.discovery.model import Core
+from cloudgraft.discovery.service import Discovery
 from cloudgraft.sdk.errors import NotFoundError, PreconditionError
 from cloudgraft.web.authentication import allowed, unaudited
 from cloudgraft.web.identity import ANY_ROLE, Caller
@@ -39,7 +38,7 @@ Key = Annotated[
 _MOST_KEYS: Final = 10_000
 
 
-def market_routes(core: Core) -> APIRouter:
+def market_routes(core: Discovery) -> APIRouter:
     """The routes of the market."""
     router = APIRouter(prefix="/v1", tags=["market"])
     _add_search(router, core)
@@ -48,7 +47,7 @@ def market_routes(core: Core) -> APIRouter:
     return router
 
 
-def _add_search(router: APIRouter, core: Core) -> None:
+def _add_search(router: APIRouter, core: Discovery) -> None:
     @router.post("/offers:search", operation_id="searchOffers")
     async def search_offers(body: SearchBody, _caller: Searcher, request: Request) -> SearchResult:
         """Clusters that can meet a need, best first, with reasons."""
@@ -58,7 +57,7 @@ def _add_search(router: APIRouter, core: Core) -> None:
         return SearchResult(offers=offers, why_not=dict(await core.why_not(need)) if body.explain else {})
 
 
-def _add_reservations(router: APIRouter, core: Core, keys: _Keys) -> None:
+def _add_reservations(router: APIRouter, core: Discovery, keys: _Keys) -> None:
     @router.post("/reservations", operation_id="reserve", status_code=201)
     async def reserve(body: ReservationBody, caller: Reserver, key: Key = None) -> ReservationView:
         """Reserves resources of a cluster. The same owner and cluster again returns the same reservation.
@@ -70,7 +69,7 @@ def _add_reservations(router: APIRouter, core: Core, keys: _Keys) -> None:
             keys.check(caller.name, key, body)
         found = await core.reserve(
             body.cluster_id,
-            amounts_in(body.resources),
+            body.resources,
             owner=body.owner,
             seconds=float(body.ttl_seconds),
             by=_known_as(caller),
@@ -90,7 +89,7 @@ def _add_reservations(router: APIRouter, core: Core, keys: _Keys) -> None:
         return ReservationPage(items=[ReservationView.of(one) for one in shown], cursor=after)
 
 
-def _add_reservation(router: APIRouter, core: Core) -> None:
+def _add_reservation(router: APIRouter, core: Discovery) -> None:
     @router.post("/reservations/{reservation}:confirm", operation_id="confirm")
     async def confirm(reservation: ReservationId, caller: Reserver) -> ReservationView:
         """Makes a reservation last until it is released. 404 when it has expired, 403 when another client made it."""

@@ -1,12 +1,17 @@
-"""Converts clusters, heartbeats, credentials and prices between JSON and the values of the model."""
+"""Converts between JSON and the values of :mod:`cloudgraft.discovery.model`.
+
+A message has the fields of its value, checked by the rules for requests. JSON is in camelCase: quantities are
+Kubernetes' own texts, money is a decimal text and an ISO currency, times are RFC 3339 in UTC.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -14,43 +19,52 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetPydanticSchema,
     StrictBool,
     StrictStr,
     StringConstraints,
     WithJsonSchema,
 )
 from pydantic.alias_generators import to_camel
+from pydantic_core import core_schema
 
 from cloudgraft.discovery.model import (
     Cluster,
     ClusterSpec,
     ClusterState,
     Heartbeat,
+    Need,
     Network,
     NetworkMode,
+    Offer,
     PriceList,
-    Resources,
+    Reservation,
+    ReservationState,
+    Strategy,
 )
 from cloudgraft.sdk.quantity import Quantity
 
 # -- Field types -------------------------------------------------------------------------------------------------------
-# JSON in camelCase. Quantities are Kubernetes' own texts, money is a decimal text and an ISO currency, times are RFC
-# 3339 in UTC.
 
 
+T = TypeVar("T", Quantity, Decimal)
 _ID: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
-NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_KEY: Final = rf"^([a-z0-9]([-a-z0-9]{{0,61}}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{{0,61}}[a-z0-9])?){{0,3}}/)?{NAME}$"
+_NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_KEY: Final = rf"^([a-z0-9]([-a-z0-9]{{0,61}}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{{0,61}}[a-z0-9])?){{0,3}}/)?{_NAME}$"
 _QUANTITY: Final = r"^[0-9]{1,18}(\.[0-9]{1,9})?(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
 _LARGEST: Final = 10**18  # the largest amount with that many digits
 _MONEY: Final = r"^[0-9]{1,15}(\.[0-9]{1,15})?$"
-MOST_ENTRIES: Final = 64
+_MOST_ENTRIES: Final = 64
+LONGEST_HOLD: Final = 86_400  # seconds that a reservation may be held without being confirmed
 
 
 def _time(value: Any) -> datetime:
-    """Accepts only a text with an offset: a number, or a time without a zone, would be ambiguous."""
+    """Accepts only a text with an offset: a number, or a time without a zone, would be ambiguous.
+
+    A value of our own is converted to UTC; one without an offset counts as UTC.
+    """
     if isinstance(value, datetime):
-        return value
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     if not isinstance(value, str) or "T" not in value.upper():
         raise ValueError("must be a time such as 2026-01-31T12:00:00Z")
     try:
@@ -69,47 +83,8 @@ def _whole(value: Any) -> Any:
     return value
 
 
-Whole = Annotated[int, BeforeValidator(_whole)]
-Text = Annotated[StrictStr, StringConstraints(max_length=253, pattern=r"^[\x20-\x7e\u00a1-\u02ff]*$")]
-ClusterId = Annotated[StrictStr, StringConstraints(pattern=_ID), Field(description="Liqo's cluster id.")]
-ResourceName = Annotated[StrictStr, StringConstraints(pattern=_KEY)]
-Amount = Annotated[StrictStr, StringConstraints(pattern=_QUANTITY)]
-Money = Annotated[StrictStr, StringConstraints(pattern=_MONEY)]
-Currency = Annotated[StrictStr, StringConstraints(pattern=r"^[A-Z]{3}$")]
-LabelValue = Annotated[StrictStr, StringConstraints(pattern=rf"^({NAME})?$")]
-CLOSED: Final = Field(max_length=1000, json_schema_extra={"additionalProperties": False})
-# pydantic's schema does not say that keys of another form are rejected.
-_FEW: Final = Field(max_length=MOST_ENTRIES, json_schema_extra={"additionalProperties": False})
-Amounts = Annotated[dict[ResourceName, Amount], _FEW]
-Prices = Annotated[dict[ResourceName, Money], _FEW]
-Labels = Annotated[dict[ResourceName, LabelValue], _FEW]
-Timestamp = Annotated[datetime, BeforeValidator(_time), WithJsonSchema({"type": "string", "format": "date-time"})]
-Port = Annotated[Whole, Field(ge=0, le=65535)]
-
-
-class Message(BaseModel):
-    """A request body in camelCase; unknown keys are rejected."""
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
-
-
-class View(Message):
-    """A response: clients ignore keys that only a newer server sends."""
-
-    model_config = ConfigDict(extra="ignore")
-
-
-def amounts_in(amounts: Mapping[str, str]) -> dict[str, Quantity]:
-    """Parses quantities."""
-    return {name: Quantity(text) for name, text in amounts.items()}
-
-
-def amounts_out(resources: Resources) -> dict[str, str]:
-    """Formats quantities as :data:`Amount` accepts them: no sign, no exponent."""
-    return {name: _amount_out(amount) for name, amount in resources.items()}
-
-
-def _amount_out(amount: Quantity) -> str:
+def amount_text(amount: Quantity) -> str:
+    """Formats a quantity as :data:`Amount` accepts it: no sign, no exponent."""
     text = str(amount)
     if re.fullmatch(_QUANTITY, text):
         return text
@@ -119,19 +94,72 @@ def _amount_out(amount: Quantity) -> str:
     return f"{whole}.{billionths:09d}" if billionths else str(whole)
 
 
-def money_out(amount: Decimal) -> str:
+def _money_text(amount: Decimal) -> str:
     """A decimal text without an exponent."""
     return format(amount.normalize(), "f") if amount else "0"
 
 
-def moment(value: datetime | None) -> datetime | None:
-    """The same time in UTC; one without an offset counts as UTC."""
-    if value is None:
-        return None
-    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+def _as_text(kind: type[T], write: Callable[[T], str], pattern: str) -> GetPydanticSchema:
+    """A value that is text of this pattern in JSON. Our own values are checked by the text that they would be."""
+
+    def check(value: Any, check_text: Callable[[Any], str]) -> T:
+        if isinstance(value, kind):
+            check_text(write(value))
+            return value
+        return kind(check_text(value))
+
+    def schema(_source: Any, _handler: Any) -> core_schema.CoreSchema:
+        """A new one for each field: pydantic adds the field's description to it."""
+        text = core_schema.str_schema(pattern=pattern, strict=True)
+        written = core_schema.plain_serializer_function_ser_schema(write, return_schema=text)
+        return core_schema.no_info_wrap_validator_function(check, text, serialization=written)
+
+    return GetPydanticSchema(schema)
 
 
-# -- Bodies and views --------------------------------------------------------------------------------------------------
+Whole = Annotated[int, BeforeValidator(_whole)]
+Text = Annotated[StrictStr, StringConstraints(max_length=253, pattern=r"^[\x20-\x7e\u00a1-\u02ff]*$")]
+ClusterId = Annotated[StrictStr, StringConstraints(pattern=_ID), Field(description="Liqo's cluster id.")]
+Owner = Annotated[StrictStr, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._/\-]{0,250}[A-Za-z0-9])?$")]
+ResourceName = Annotated[StrictStr, StringConstraints(pattern=_KEY)]
+Amount = Annotated[Quantity, _as_text(Quantity, amount_text, _QUANTITY)]
+Money = Annotated[Decimal, _as_text(Decimal, _money_text, _MONEY)]
+Price = Annotated[Decimal, _as_text(Decimal, _money_text, r"^-?[0-9]+(\.[0-9]+)?$")]
+Currency = Annotated[StrictStr, StringConstraints(pattern=r"^[A-Z]{3}$")]
+LabelValue = Annotated[StrictStr, StringConstraints(pattern=rf"^({_NAME})?$")]
+# pydantic's schema does not say that keys of another form are rejected.
+_CLOSED: Final = Field(max_length=1000, json_schema_extra={"additionalProperties": False})
+_FEW: Final = Field(max_length=_MOST_ENTRIES, json_schema_extra={"additionalProperties": False})
+Amounts = Annotated[dict[ResourceName, Amount], _FEW]
+Prices = Annotated[dict[ResourceName, Money], _FEW]
+Labels = Annotated[dict[ResourceName, LabelValue], _FEW]
+Ids = Annotated[list[ClusterId], Field(max_length=10_000)]
+Timestamp = Annotated[datetime, BeforeValidator(_time), WithJsonSchema({"type": "string", "format": "date-time"})]
+Port = Annotated[Whole, Field(ge=0, le=65535)]
+
+
+class Message(BaseModel):
+    """A request body in camelCase; unknown keys are rejected."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+
+    @classmethod
+    def of(cls, value: object) -> Self:
+        """From the model's value, which has fields of the same names."""
+        return cls.model_validate(value, from_attributes=True)
+
+
+class View(Message):
+    """A response: clients ignore keys that only a newer server sends."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+def _fields_of(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+# -- Clusters ----------------------------------------------------------------------------------------------------------
 
 
 class NetworkView(Message):
@@ -142,14 +170,9 @@ class NetworkView(Message):
     port: Port = 0
     node_port: Port = 0
 
-    @classmethod
-    def of(cls, network: Network) -> Self:
-        """From the model's value."""
-        return cls(mode=network.mode, address=network.address, port=network.port, node_port=network.node_port)
-
     def value(self) -> Network:
         """The model's value."""
-        return Network(mode=self.mode, address=self.address, port=self.port, node_port=self.node_port)
+        return Network(**dict(self))
 
 
 class ClusterBody(Message):
@@ -160,34 +183,12 @@ class ClusterBody(Message):
     capacity: Amounts = Field(default_factory=dict, description="What it shares in all.")
     max_nodes: Annotated[Whole, Field(ge=0, le=1_000_000)] | None = None
     network: NetworkView = NetworkView()
-    resource_slice_class: Annotated[StrictStr, StringConstraints(pattern=rf"^{NAME}$")] = "default"
+    resource_slice_class: Annotated[StrictStr, StringConstraints(pattern=rf"^{_NAME}$")] = "default"
     cordoned: StrictBool = False
-
-    @classmethod
-    def of(cls, spec: ClusterSpec) -> Self:
-        """From the model's value."""
-        return cls(
-            display_name=spec.display_name,
-            labels=dict(spec.labels),
-            capacity=amounts_out(spec.capacity),
-            max_nodes=spec.max_nodes,
-            network=NetworkView.of(spec.network),
-            resource_slice_class=spec.resource_slice_class,
-            cordoned=spec.cordoned,
-        )
 
     def spec(self, id_: str) -> ClusterSpec:
         """The model's value, for the cluster with that id."""
-        return ClusterSpec(
-            id=id_,
-            display_name=self.display_name,
-            labels=self.labels,
-            capacity=amounts_in(self.capacity),
-            max_nodes=self.max_nodes,
-            network=self.network.value(),
-            resource_slice_class=self.resource_slice_class,
-            cordoned=self.cordoned,
-        )
+        return ClusterSpec(id=id_, **{**dict(self), "network": self.network.value()})
 
 
 class ClusterResources(View):
@@ -215,49 +216,17 @@ class ClusterView(View):
     revision: int = Field(description="For If-Match; the ETag has it too.")
 
     @classmethod
-    def of(cls, cluster: Cluster) -> Self:
+    def of(cls, value: Cluster) -> Self:  # type: ignore[override]  # the view is flat
         """From the model's value."""
-        spec = cluster.spec
-        return cls(
-            id=spec.id,
-            display_name=spec.display_name,
-            labels=dict(spec.labels),
-            resources=ClusterResources(
-                capacity=amounts_out(spec.capacity),
-                free=amounts_out(cluster.free),
-                reserved=amounts_out(cluster.reserved),
-            ),
-            max_nodes=spec.max_nodes,
-            nodes=cluster.nodes,
-            network=NetworkView.of(spec.network),
-            resource_slice_class=spec.resource_slice_class,
-            cordoned=spec.cordoned,
-            state=cluster.state,
-            last_heartbeat=moment(cluster.last_heartbeat),
-            revision=cluster.revision,
-        )
+        known = {**_fields_of(value.spec), **_fields_of(value)}
+        return super().of({**known, "resources": known})
 
     def value(self) -> Cluster:
         """The model's value."""
-        spec = ClusterSpec(
-            id=self.id,
-            display_name=self.display_name,
-            labels=self.labels,
-            capacity=amounts_in(self.resources.capacity),
-            max_nodes=self.max_nodes,
-            network=self.network.value(),
-            resource_slice_class=self.resource_slice_class,
-            cordoned=self.cordoned,
-        )
-        return Cluster(
-            spec=spec,
-            state=self.state,
-            free=amounts_in(self.resources.free),
-            reserved=amounts_in(self.resources.reserved),
-            nodes=self.nodes,
-            last_heartbeat=self.last_heartbeat,
-            revision=self.revision,
-        )
+        known = {**dict(self), **dict(self.resources), "network": self.network.value()}
+        spec = {field.name: known[field.name] for field in dataclasses.fields(ClusterSpec)}
+        rest = {field.name: known[field.name] for field in dataclasses.fields(Cluster) if field.name != "spec"}
+        return Cluster(spec=ClusterSpec(**spec), **rest)
 
 
 class ClusterPage(View):
@@ -273,35 +242,16 @@ class HeartbeatBody(Message):
     allocatable: Amounts
     free: Amounts
     offloaded: Amounts = Field(default_factory=dict, description="Of what is not free: taken by other clusters.")
-    offloaded_by: Annotated[dict[ClusterId, Amounts], CLOSED] = Field(
+    offloaded_by: Annotated[dict[ClusterId, Amounts], _CLOSED] = Field(
         default_factory=dict,
         description="The same by cluster. What one takes is then held against its own reservations only.",
     )
     observed_at: Timestamp | None = None
     agent_version: Text = ""
 
-    @classmethod
-    def of(cls, heartbeat: Heartbeat) -> Self:
-        """From the model's value."""
-        return cls(
-            allocatable=amounts_out(heartbeat.allocatable),
-            free=amounts_out(heartbeat.free),
-            offloaded=amounts_out(heartbeat.offloaded),
-            offloaded_by={id_: amounts_out(taken) for id_, taken in heartbeat.offloaded_by.items()},
-            observed_at=heartbeat.observed_at,
-            agent_version=heartbeat.agent_version,
-        )
-
     def value(self) -> Heartbeat:
         """The model's value."""
-        return Heartbeat(
-            allocatable=amounts_in(self.allocatable),
-            free=amounts_in(self.free),
-            offloaded=amounts_in(self.offloaded),
-            offloaded_by={id_: amounts_in(taken) for id_, taken in self.offloaded_by.items()},
-            observed_at=self.observed_at,
-            agent_version=self.agent_version,
-        )
+        return Heartbeat(**dict(self))
 
 
 def _one_line_at_least(value: str) -> str:
@@ -329,39 +279,20 @@ class PricesView(Message):
 
     currency: Currency
     unit: Prices = Field(default_factory=dict)
-    fixed_per_node: Money = "0"
-    peering_fee: Money = Field("0", description="Once, for a cluster that is not peered yet.")
+    fixed_per_node: Money = Decimal(0)
+    peering_fee: Money = Field(Decimal(0), description="Once, for a cluster that is not peered yet.")
     valid_from: Timestamp | None = None
     valid_to: Timestamp | None = None
 
-    @classmethod
-    def of(cls, prices: PriceList) -> Self:
-        """From the model's value."""
-        return cls(
-            currency=prices.currency,
-            unit={name: money_out(price) for name, price in prices.unit.items()},
-            fixed_per_node=money_out(prices.fixed_per_node),
-            peering_fee=money_out(prices.peering_fee),
-            valid_from=moment(prices.valid_from),
-            valid_to=moment(prices.valid_to),
-        )
-
     def value(self) -> PriceList:
         """The model's value."""
-        return PriceList(
-            currency=self.currency,
-            unit={name: Decimal(price) for name, price in self.unit.items()},
-            fixed_per_node=Decimal(self.fixed_per_node),
-            peering_fee=Decimal(self.peering_fee),
-            valid_from=self.valid_from,
-            valid_to=self.valid_to,
-        )
+        return PriceList(**dict(self))
 
 
 class PricesBody(Message):
     """All price lists of a cluster. Of those that are valid at the same time, the one that began last applies."""
 
-    items: Annotated[list[PricesView], Field(max_length=MOST_ENTRIES)]
+    items: Annotated[list[PricesView], Field(max_length=_MOST_ENTRIES)]
 
 
 class LegacyCluster(View):
@@ -372,3 +303,100 @@ class LegacyCluster(View):
     resources: dict[str, str]
     labels: dict[str, str]
     has_nat: bool
+
+
+# -- Offers and reservations -------------------------------------------------------------------------------------------
+
+
+class SearchBody(Message):
+    """A search. One cluster must meet all of it."""
+
+    resources: Amounts = Field(min_length=1)
+    label_selector: Annotated[StrictStr, StringConstraints(max_length=1000)] = Field(
+        "", description="In Kubernetes' syntax: `country=italy,gpu!=none,tier in (a, b)`."
+    )
+    strategy: Strategy = Strategy.CHEAPEST
+    weights: Annotated[dict[ClusterId, Money], _CLOSED] = Field(
+        default_factory=dict, description="A factor on the price of each of these clusters; 1 is as it is."
+    )
+    price_cap: Money | None = Field(None, description="Per hour.")
+    currency: Currency | None = Field(None, description="Only clusters that ask in this currency.")
+    clusters: Ids = Field(default_factory=list, description="Only these; empty: any.")
+    exclude_clusters: Ids = Field(default_factory=list)
+    peered_clusters: Ids = Field(default_factory=list, description="Peered already, as the one who asks knows.")
+    horizon_hours: Money = Field(Decimal(24), description="Over which a peering fee is spread.")
+    limit: Annotated[Whole, Field(ge=1, le=1000)] = 100
+    explain: StrictBool = Field(False, description="Also return the reason for each cluster that cannot meet it.")
+
+    @classmethod
+    def of(cls, value: Need, *, explain: bool = False) -> Self:  # type: ignore[override]  # some names differ
+        """From the model's value."""
+        asked = _fields_of(value)
+        asked["exclude_clusters"], asked["peered_clusters"] = asked.pop("exclude"), asked.pop("peered")
+        return super().of({**asked, "currency": value.currency or None, "explain": explain})
+
+    def need(self) -> Need:
+        """The model's value."""
+        asked = dict(self)
+        del asked["explain"]
+        asked["clusters"] = tuple(self.clusters)
+        asked["exclude"], asked["peered"] = tuple(asked.pop("exclude_clusters")), tuple(asked.pop("peered_clusters"))
+        return Need(**{**asked, "currency": self.currency or ""})
+
+
+class OfferView(View):
+    """A cluster that can meet a need."""
+
+    cluster: ClusterId = Field(alias="clusterId")
+    price_per_hour: Price | None = Field(description="Null: it has no price.")
+    currency: str
+    peered: bool
+    headroom: float = Field(description="The share of the scarcest resource that would be left, 0 to 1.")
+    score: float
+    reasons: tuple[str, ...]
+    resource_slice_class: str
+    network: NetworkView
+
+    def value(self) -> Offer:
+        """The model's value."""
+        return Offer(**{**dict(self), "network": self.network.value()})
+
+
+class SearchResult(View):
+    """Offers, best first, and on request the reasons why other clusters do not qualify."""
+
+    offers: list[OfferView]
+    why_not: dict[str, str]
+
+
+class ReservationBody(Message):
+    """The resources to reserve. The same owner and cluster again returns the same reservation."""
+
+    cluster_id: ClusterId
+    resources: Amounts = Field(min_length=1)
+    ttl_seconds: Annotated[Whole, Field(ge=1, le=LONGEST_HOLD)] = Field(
+        300, description="How long it is held unless it is confirmed."
+    )
+    owner: Owner = Field(description="Whom it is for: `<cluster id>/<machine name>`.")
+
+
+class ReservationView(View):
+    """Resources of a cluster that are reserved for one machine."""
+
+    id: str
+    cluster: ClusterId = Field(alias="clusterId")
+    owner: str
+    resources: Amounts
+    state: ReservationState
+    expires_at: Timestamp | None = Field(description="Null once it is confirmed.")
+
+    def value(self) -> Reservation:
+        """The model's value."""
+        return Reservation(**dict(self))
+
+
+class ReservationPage(View):
+    """One page of reservations; ``cursor`` is for the next page, and empty on the last."""
+
+    items: list[ReservationView]
+    cursor: str

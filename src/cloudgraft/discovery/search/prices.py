@@ -50,9 +50,9 @@ def asking_at(lists: Sequence[PriceList], now: float) -> Asking:
         return Asking(prices=lists[max(valid)[1]], until=until)
     ended = [end for _, end, _ in spans if end <= now]
     if ended:
-        why_not = f"its price ended at {_told(max(ended))}"
+        why_not = f"its price ended at {_text_of(max(ended))}"
     elif spans:
-        why_not = f"its price begins only at {_told(min(begin for begin, _, _ in spans))}"
+        why_not = f"its price begins only at {_text_of(min(begin for begin, _, _ in spans))}"
     else:
         why_not = "it has no price"
     return Asking(prices=None, until=until, why_not=why_not)
@@ -68,5 +68,5 @@ def amounts_of(resources: Resources) -> Amounts:
     return found
 
 
-def _told(seconds: float) -> str:
+def _text_of(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

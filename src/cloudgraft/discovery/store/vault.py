@@ -152,19 +152,14 @@ def _parse(line: str, where: str) -> VaultKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rotation:
-    """The result of a rotation: how many were re-encrypted, and which clusters' could not be decrypted."""
+    """The result of a rotation, or of a step of it: how many were re-encrypted, and which could not be decrypted.
+
+    ``last`` is the cluster after which the next step continues; "" at the end.
+    """
 
     rotated: int
     unreadable: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """A few of them. ``last`` is where to continue; "" at the end."""
-
-    rotated: int
-    unreadable: Sequence[str]
-    last: str
+    last: str = ""
 
 
 def write_credentials(connection: Connection, cluster: str, sealed: Sealed) -> None:
@@ -192,7 +187,7 @@ def read_credentials(connection: Connection, cluster: str) -> Sealed:
     return Sealed(key_id=row[0], ciphertext=bytes(row[1]))
 
 
-def rotate_some(connection: Connection, vault: Vault, *, after: str, limit: int) -> Step:
+def rotate_some(connection: Connection, vault: Vault, *, after: str, limit: int) -> Rotation:
     """Re-encrypts the next few with the current key. Skips those that already use it."""
     table = schema.credentials
     old = select(table).where(table.c.key_id != vault.current, table.c.cluster_id > after)
@@ -207,4 +202,4 @@ def rotate_some(connection: Connection, vault: Vault, *, after: str, limit: int)
         values = {"key_id": sealed.key_id, "ciphertext": sealed.ciphertext}
         connection.execute(update(table).where(table.c.cluster_id == cluster).values(values))
     last = rows[-1][0] if len(rows) == limit else ""
-    return Step(rotated=len(rows) - len(unreadable), unreadable=unreadable, last=last)
+    return Rotation(rotated=len(rows) - len(unreadable), unreadable=unreadable, last=last)
