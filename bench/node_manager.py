@@ -33,13 +33,12 @@ from cloudgraft.certs.authority import DEFAULT_CLIENT, create_bundle
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.nodemanager.api.app import manager_app
-from cloudgraft.nodemanager.front.link import ManagerLink
-from cloudgraft.nodemanager.front.provider import NodeManagerProvider
+from cloudgraft.nodemanager.front.provider import ManagerLink, NodeManagerProvider
 from cloudgraft.nodemanager.manager import Manager
 from cloudgraft.sdk.types import AutoscalingOptions, NodeRef
 from cloudgraft.service import Call, CloudProviderService
 from cloudgraft.store.sql import SqlJournal
-from cloudgraft.web.audit import AuditLog
+from cloudgraft.web.authentication import AuditLog
 from cloudgraft.web.client import ClientTls, WebClient
 from cloudgraft.web.identity import ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener, WebTls

@@ -12,7 +12,7 @@ from cloudgraft.engine.nodes.learned_templates import LearnedTemplates
 from cloudgraft.engine.reporting.report import make_report
 from cloudgraft.engine.reporting.report_json import as_json, as_json_in_slices
 from cloudgraft.nodemanager.feed import Feed
-from cloudgraft.nodemanager.front.link import _picture
+from cloudgraft.nodemanager.front.provider import _picture
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.store.records import Scope
 from cloudgraft.store.schema import HEAD

@@ -13,7 +13,7 @@ from pathlib import Path
 from fastapi import Response
 
 from cloudgraft.cli.node_manager import command
-from cloudgraft.nodemanager.api import front as routes_front
+from cloudgraft.nodemanager.api import app as routes_front
 from cloudgraft.nodemanager.changes import Outcome
 from cloudgraft.nodemanager.manager import Manager
 

@@ -11,10 +11,9 @@ from prometheus_client import CollectorRegistry
 
 from cloudgraft.certs.authority import DEFAULT_CLIENT, Bundle, create_bundle
 from cloudgraft.nodemanager.api.app import manager_app
-from cloudgraft.nodemanager.front.link import ManagerLink
-from cloudgraft.nodemanager.front.provider import FrontSettings, NodeManagerProvider
+from cloudgraft.nodemanager.front.provider import FrontSettings, ManagerLink, NodeManagerProvider
 from cloudgraft.nodemanager.manager import Manager
-from cloudgraft.web.audit import AuditLog
+from cloudgraft.web.authentication import AuditLog
 from cloudgraft.web.client import ClientTls, WebClient
 from cloudgraft.web.identity import ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener, WebTls

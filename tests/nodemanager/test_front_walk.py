@@ -18,8 +18,7 @@ import pytest
 
 from cloudgraft.engine.groups.specs import Money
 from cloudgraft.nodemanager.api.app import manager_app
-from cloudgraft.nodemanager.front.link import ManagerLink
-from cloudgraft.nodemanager.front.provider import NodeManagerProvider
+from cloudgraft.nodemanager.front.provider import ManagerLink, NodeManagerProvider
 from cloudgraft.nodemanager.manager import Manager
 from cloudgraft.nodemanager.snapshot import Revision, Snapshot
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, NotFoundError
@@ -27,7 +26,7 @@ from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.types import AutoscalingOptions, NodeRef
 from cloudgraft.store.journal import JournalUnavailableError
 from cloudgraft.store.records import Change
-from cloudgraft.web.audit import AuditLog
+from cloudgraft.web.authentication import AuditLog
 from cloudgraft.web.client import Answer, WebClient
 from cloudgraft.web.identity import Gatekeeper
 from tests.engine.engine_rig import Rig, fake, group, real, running

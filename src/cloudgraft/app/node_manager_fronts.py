@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 def make_front(name: str, entry: Entry) -> NodeManagerProvider:
     """The provider of an entry with `type: node-manager`; opens no connection yet."""
     try:
-        from cloudgraft.nodemanager.front.link import ManagerLink  # noqa: PLC0415 - needs an extra
-        from cloudgraft.nodemanager.front.provider import FrontSettings, NodeManagerProvider  # noqa: PLC0415
+        from cloudgraft.nodemanager.front.provider import (  # noqa: PLC0415
+            FrontSettings,
+            ManagerLink,
+            NodeManagerProvider,
+        )
         from cloudgraft.web.client import ClientTls, WebClient  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise UnsupportedError(f"a node manager needs {error.name}: pip install 'cloudgraft[web]'") from error

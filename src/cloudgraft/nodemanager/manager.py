@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.fleet import Group
@@ -95,8 +94,3 @@ def _page(keys: Iterable[str], limit: int, cursor: str) -> tuple[list[str], str]
     after = key_of(cursor) if cursor else ""
     first = heapq.nsmallest(limit + 1, (key for key in keys if key > after))
     return first[:limit], cursor_after(first[limit - 1]) if len(first) > limit else ""
-
-
-def at(seconds: float) -> datetime:
-    """Converts a time of the journal."""
-    return datetime.fromtimestamp(seconds, UTC)

@@ -10,13 +10,12 @@ from cloudgraft.engine.fleet import Group
 from cloudgraft.engine.groups.spec_json import TEMPLATE
 from cloudgraft.engine.machines.states import SHOWN
 from cloudgraft.nodemanager.api import schemas
-from cloudgraft.nodemanager.changes import Operation
 from cloudgraft.nodemanager.declared_groups import Declarations
-from cloudgraft.nodemanager.manager import Manager, at
+from cloudgraft.nodemanager.manager import Manager
 from cloudgraft.nodemanager.snapshot import options_json
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, UnsupportedError
 from cloudgraft.store.journal import EventQuery
-from cloudgraft.store.records import DeclaredGroup, ErrorRecord, Event, MachineRecord, State
+from cloudgraft.store.records import DeclaredGroup, MachineRecord, State
 from cloudgraft.web.authentication import allowed
 from cloudgraft.web.identity import Caller
 from cloudgraft.web.pages import cursor_after, etag_of, key_of, page, revision_of
@@ -100,12 +99,13 @@ def _operations(router: APIRouter, manager: Manager) -> None:
     ) -> schemas.OperationList:
         """Operations on machines: of one group, in one state, or all."""
         found, following = manager.operations(group=group, state=state, limit=limit, cursor=cursor)
-        return schemas.OperationList(items=[operation_model(each) for each in found], next_cursor=following)
+        items = [schemas.OperationModel.model_validate(each) for each in found]
+        return schemas.OperationList(items=items, next_cursor=following)
 
     @router.get("/operations/{operation:path}", operation_id="getOperation")
     async def get_operation(_: Reader, operation: Annotated[str, Path(max_length=2048)]) -> schemas.OperationModel:
         """One operation, by the id that the response to a change contained."""
-        return operation_model(manager.operation(operation))
+        return schemas.OperationModel.model_validate(manager.operation(operation))
 
     @router.get("/events", operation_id="listEvents")
     async def events(
@@ -126,7 +126,9 @@ def _operations(router: APIRouter, manager: Manager) -> None:
         )
         found = list(await manager.engine.journal.events(query))[::-1]
         following = cursor_after(str(found[limit - 1].seq)) if len(found) > limit else ""
-        return schemas.EventList(items=[_event(event) for event in found[:limit]], next_cursor=following)
+        return schemas.EventList(
+            items=[schemas.EventModel.model_validate(event) for event in found[:limit]], next_cursor=following
+        )
 
 
 def _number(cursor: str) -> int:
@@ -156,27 +158,6 @@ def group_model(manager: Manager, group: Group) -> schemas.NodeGroupModel:
     )
 
 
-def operation_model(operation: Operation) -> schemas.OperationModel:
-    """The public view of an operation."""
-    return schemas.OperationModel.model_validate(
-        {
-            "id": operation.id,
-            "kind": operation.kind,
-            "machine": operation.machine,
-            "group": operation.group,
-            "state": operation.state,
-            "since": at(operation.since),
-            "error": _error(operation.error),
-        }
-    )
-
-
-def _error(error: ErrorRecord | None) -> schemas.ErrorInfo | None:
-    if error is None:
-        return None
-    return schemas.ErrorInfo(code=error.code, message=error.message, error_class=error.error_class)
-
-
 def _node(record: MachineRecord, *, is_owner: bool) -> schemas.NodeModel:
     hourly = record.hourly
     return schemas.NodeModel.model_validate(
@@ -186,22 +167,10 @@ def _node(record: MachineRecord, *, is_owner: bool) -> schemas.NodeModel:
             "provider_id": record.provider_id,
             "machine_id": record.machine_id,
             "state": SHOWN[record.state].name.lower(),
-            "error": _error(record.error) if record.state is State.FAILED else None,
-            "requested_at": at(record.requested_at),
+            "error": record.error if record.state is State.FAILED else None,
+            "requested_at": record.requested_at,
             "price": None if hourly is None else {"hourly": str(hourly), "currency": record.currency},
         }
-    )
-
-
-def _event(event: Event) -> schemas.EventModel:
-    return schemas.EventModel(
-        number=event.seq,
-        at=at(event.at),
-        kind=event.kind,
-        message=event.message,
-        cloud=event.cloud,
-        group=event.group,
-        machine=event.machine,
     )
 
 

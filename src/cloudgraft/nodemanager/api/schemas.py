@@ -5,7 +5,7 @@ Amounts are Kubernetes quantities as text, money is a decimal as text with its c
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, StrictInt
@@ -36,12 +36,16 @@ def _text(value: Any) -> Any:
 
 
 Moment = Annotated[AwareDatetime, BeforeValidator(_text)]
+# Of the journal, which has seconds since the epoch.
+Time = Annotated[datetime, BeforeValidator(lambda seconds: datetime.fromtimestamp(seconds, UTC))]
 
 
 class Model(BaseModel):
-    """Keys are camelCase."""
+    """Keys are camelCase. Can be read from a value with attributes of the same names."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, serialize_by_alias=True)
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, serialize_by_alias=True, from_attributes=True
+    )
 
 
 class Asking(Model):
@@ -124,7 +128,7 @@ class NodeModel(Model):
     machine_id: str = Field(description="The cloud's own.")
     state: Literal["creating", "running", "deleting"]
     error: ErrorInfo | None = None
-    requested_at: datetime
+    requested_at: Time
     price: HourlyPrice | None = None
 
 
@@ -212,7 +216,7 @@ class OperationModel(Model):
     machine: str
     group: str
     state: Literal["waiting", "running", "succeeded", "failed", "cancelled"]
-    since: datetime
+    since: Time
     error: ErrorInfo | None = None
 
 
@@ -226,8 +230,8 @@ class OperationList(Model):
 class EventModel(Model):
     """A decision or an event."""
 
-    number: int
-    at: datetime
+    seq: int = Field(alias="number")
+    at: Time
     kind: str
     message: str
     cloud: str
@@ -253,12 +257,8 @@ class _Period(Asking):
     end: Moment
 
 
-class NodePriceRequest(_Period):
+class NodePriceRequest(NodeName, _Period):
     """A node, real or a template of the autoscaler's, and a time to run it."""
-
-    name: Id = ""
-    provider_id: Id = ""
-    labels: dict[str, str] = Field(default_factory=dict)
 
 
 class PodPriceRequest(_Period):

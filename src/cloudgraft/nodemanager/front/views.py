@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from cloudgraft.engine.groups.prices import ReferencePrice
-from cloudgraft.engine.groups.specs import Money
 from cloudgraft.nodemanager.snapshot import GroupSnapshot, Known, Revision, Snapshot
-from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate
+from cloudgraft.sdk.types import Instance, NodeGroup, NodeRef
 
 
 @dataclass(slots=True)
 class View:
-    """One group from the last snapshot."""
+    """One group from the last snapshot, and its machines from all snapshots."""
 
-    group: NodeGroup
+    last: GroupSnapshot
     revision: Revision
-    target: int
-    template: NodeTemplate
-    options: AutoscalingOptions | None
-    price: Money | None
-    machines: dict[str, Known] = field(default_factory=dict)  # by name, including those that are gone and remembered
+    machines: dict[str, Known]  # by name, including those that are gone and remembered
     _instances: tuple[Instance, ...] | None = None
 
     def instances(self) -> tuple[Instance, ...]:
@@ -91,15 +86,7 @@ class Views:
         machines = {} if old is None or snapshot.is_complete else old.machines
         if old is not None and snapshot.is_complete:
             self._drop(id_, old.machines.values())
-        self.views[id_] = View(
-            group=snapshot.group,
-            revision=revision,
-            target=snapshot.target,
-            template=snapshot.template,
-            options=snapshot.options,
-            price=snapshot.price,
-            machines=machines,
-        )
+        self.views[id_] = View(snapshot, revision, machines)
         for known in snapshot.machines:
             self._put(id_, machines, known)
         return True
@@ -108,7 +95,7 @@ class Views:
         """Publishes the current groups to the autoscaler. Removed groups disappear only here (R4)."""
         for id_ in self.views.keys() - set(self._order):
             self._drop(id_, self.views.pop(id_).machines.values())
-        self.shown = tuple(self.views[id_].group for id_ in self._order if id_ in self.views)
+        self.shown = tuple(self.views[id_].last.group for id_ in self._order if id_ in self.views)
         self._shown = {group.id: group for group in self.shown}
 
     def _put(self, group: str, machines: dict[str, Known], known: Known) -> None:
