@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudgraft.certs.issue import Validity, client_pair, new_authority
-from cloudgraft.joining.claims import NewMachine
-from cloudgraft.joining.plan import READY_MADE, JoinPlan, ready_made
+from cloudgraft.joining.claims import READY_MADE, JoinPlan, NewMachine, ready_made
 from cloudgraft.joining.template import TemplateError, UserDataTemplate
 from cloudgraft.joining.tokens import Tokens
 from cloudgraft.joining.user_data import UserDataMaker

@@ -15,7 +15,7 @@ from cloudgraft.certs.authority import Bundle, create_bundle
 from cloudgraft.net.connections import ListenerMetrics
 from cloudgraft.web import listener as listener_module
 from cloudgraft.web.app import make_app
-from cloudgraft.web.audit import AuditLog
+from cloudgraft.web.authentication import AuditLog
 from cloudgraft.web.client import ClientTls, WebClient
 from cloudgraft.web.identity import ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener, WebTls

@@ -16,7 +16,7 @@ from cloudgraft.sdk.errors import DeadlineError
 from cloudgraft.web import client as client_module
 from cloudgraft.web import listener as listener_module
 from cloudgraft.web.app import make_app
-from cloudgraft.web.audit import AuditLog
+from cloudgraft.web.authentication import AuditLog
 from cloudgraft.web.client import ClientTls, WebClient
 from cloudgraft.web.identity import ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener, WebTls

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cloudgraft.joining.claims import NewMachine
-from cloudgraft.joining.plan import JoinPlan
+from cloudgraft.joining.claims import JoinPlan, NewMachine
 from cloudgraft.joining.template import Mistake, TemplateError, UserDataTemplate
 from cloudgraft.joining.tokens import Token, Tokens, public_key_hashes
 from cloudgraft.sdk.errors import InvalidArgumentError

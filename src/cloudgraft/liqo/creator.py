@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from cloudgraft.discovery.model import Cluster, Market, Need, Resources
 from cloudgraft.kube.objects import Manifest
 from cloudgraft.liqo import manifests
-from cloudgraft.liqo.failures import ClusterError
 from cloudgraft.liqo.options import LiqoOptions, MachineSettings, settings_of
 from cloudgraft.liqo.peering.peering import Peering
-from cloudgraft.liqo.placement import Candidate, CoolDowns, candidates, need_for, none_left
+from cloudgraft.liqo.placement import Candidate, ClusterError, CoolDowns, candidates, need_for, none_left
 from cloudgraft.liqo.reservations import MachineReservations
 from cloudgraft.liqo.shapes import ShapeName, parse_shape, shared_by
 from cloudgraft.liqo.slices import Slice, Slices

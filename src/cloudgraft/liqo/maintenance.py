@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from cloudgraft.kube.attempts import Attempts
 from cloudgraft.kube.objects import CustomObject, Node, PatchStyle
 from cloudgraft.kube.watched import Watched
-from cloudgraft.liqo.failures import ClusterError
 from cloudgraft.liqo.manifests import OUR_SLICES, SLICES, VIRTUAL_NODE_OBJECTS, VIRTUAL_NODES
 from cloudgraft.liqo.options import LiqoOptions
 from cloudgraft.liqo.peering.peering import Peering
+from cloudgraft.liqo.placement import ClusterError
 from cloudgraft.liqo.reservations import MachineReservations
 from cloudgraft.liqo.slices import PROVIDER_ID, Slice, Slices, slice_of
 from cloudgraft.sdk.errors import CloudgraftError

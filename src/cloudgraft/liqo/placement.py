@@ -1,13 +1,21 @@
-"""Selects and orders the clusters to try, and explains when none is left. Pure."""
+"""Selects and orders the clusters to try, and explains failures: of one cluster, or of all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from cloudgraft.discovery.model import Cluster, ClusterState, Need, Network, Offer, Reservation, Resources
 from cloudgraft.liqo.options import LiqoOptions, MachineSettings
 from cloudgraft.liqo.shapes import ShapeName
+from cloudgraft.sdk.errors import CloudgraftError
+
+if TYPE_CHECKING:
+    from cloudgraft.kube.client import KubeClient
+
 
 _LONGEST = 1500  # characters of a message
 
@@ -95,3 +103,37 @@ def none_left(shape: str, *reasons: Mapping[str, str]) -> str:
         return f"no remote cluster offers {shape}: discovery knows none that is ready"
     listed = "; ".join(f"{cluster}: {why}" for cluster, why in by_cluster.items())
     return f"no remote cluster can give {shape}: {listed}"[:_LONGEST]
+
+
+# -- Failure of one remote cluster, after which the next one is tried --------------------------------------------------
+
+
+log = logging.getLogger("cloudgraft.liqo")
+
+
+class ClusterError(Exception):
+    """A cluster cannot be used for this machine. ``cools``: do not ask it again for a while."""
+
+    def __init__(self, why: str, *, cools: bool = True) -> None:
+        super().__init__(why)
+        self.why = why
+        self.cools = cools
+
+
+@contextmanager
+def at_cluster(what: str, client: KubeClient) -> Iterator[None]:
+    """Turns every failure of that client into a ClusterError: the machine may still be created elsewhere.
+
+    Unexpected errors too, because the remote side's responses are out of our control.
+    """
+    try:
+        yield
+    except ClusterError:
+        raise
+    except CloudgraftError as error:
+        if not client.raised(error):
+            raise
+        raise ClusterError(f"{what}: {error.message}") from error
+    except Exception as error:
+        log.exception("what a remote cluster says could not be taken in")
+        raise ClusterError(f"{what}: {type(error).__name__}") from error

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from cloudgraft.discovery.model import Market, Reservation, ReservationState, Resources
-from cloudgraft.liqo.failures import ClusterError
+from cloudgraft.liqo.placement import ClusterError
 from cloudgraft.liqo.slices import Slice
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,

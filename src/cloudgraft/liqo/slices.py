@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from cloudgraft.discovery.model import Resources
 from cloudgraft.kube.objects import CustomObject, Manifest
 from cloudgraft.liqo.ensure import find, name_of, steps
-from cloudgraft.liqo.failures import ClusterError
 from cloudgraft.liqo.manifests import OUR_SLICES, REMOTE, SHAPE, SLICES, TAGS, VIRTUAL_NODE_OBJECTS, is_ours, named
+from cloudgraft.liqo.placement import ClusterError
 from cloudgraft.liqo.shapes import is_enough
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import (

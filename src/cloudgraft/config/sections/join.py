@@ -15,7 +15,7 @@ from cloudgraft.config.document import read_yaml
 from cloudgraft.config.fields import Kind, LoadContext, PositiveDuration, ReadableFile, refuse
 from cloudgraft.config.problems import ConfigError, Problem
 from cloudgraft.config.section import Section
-from cloudgraft.joining.plan import JoinPlan, ready_made
+from cloudgraft.joining.claims import JoinPlan, ready_made
 from cloudgraft.joining.tokens import public_key_hashes
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.secrecy import hide

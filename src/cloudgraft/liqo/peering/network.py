@@ -18,7 +18,6 @@ from cloudgraft.discovery.model import Network, NetworkMode
 from cloudgraft.kube.objects import CustomObject
 from cloudgraft.liqo import manifests
 from cloudgraft.liqo.ensure import ensure, ensure_any, steps
-from cloudgraft.liqo.failures import ClusterError
 from cloudgraft.liqo.manifests import (
     CONFIGURATIONS,
     CONNECTIONS,
@@ -31,6 +30,7 @@ from cloudgraft.liqo.manifests import (
     about,
 )
 from cloudgraft.liqo.options import GatewayOptions
+from cloudgraft.liqo.placement import ClusterError
 
 if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient

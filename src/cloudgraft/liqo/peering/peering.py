@@ -19,7 +19,6 @@ from cloudgraft.kube.networks import AllowedNetworks
 from cloudgraft.kube.objects import CustomObject, PatchStyle
 from cloudgraft.liqo import manifests
 from cloudgraft.liqo.ensure import ensure, find, remove_ours, steps
-from cloudgraft.liqo.failures import ClusterError, at_cluster
 from cloudgraft.liqo.manifests import (
     CONSUMER,
     ENDED,
@@ -48,7 +47,7 @@ from cloudgraft.liqo.peering.tenancy import (
     let_in,
     peers_of,
 )
-from cloudgraft.liqo.placement import Candidate
+from cloudgraft.liqo.placement import Candidate, ClusterError, at_cluster
 from cloudgraft.sdk.errors import (
     InternalError,
     InvalidArgumentError,

@@ -13,7 +13,6 @@ from cloudgraft.kube.objects import CustomObject, PatchStyle
 from cloudgraft.kube.rights import Right
 from cloudgraft.liqo import manifests
 from cloudgraft.liqo.ensure import ensure, ensure_any, find, steps
-from cloudgraft.liqo.failures import ClusterError
 from cloudgraft.liqo.manifests import (
     CLUSTER_ID_MAPS,
     FOREIGN_CLUSTERS,
@@ -30,6 +29,7 @@ from cloudgraft.liqo.manifests import (
     is_ours,
 )
 from cloudgraft.liqo.peering.network import Side
+from cloudgraft.liqo.placement import ClusterError
 from cloudgraft.sdk.errors import NotFoundError, PermissionDeniedError
 from cloudgraft.sdk.secrecy import hide
 
