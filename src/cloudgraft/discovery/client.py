@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote
@@ -88,11 +87,9 @@ class DiscoveryClient(Market):
 
     async def reserve(self, cluster: str, resources: Resources, *, owner: str, seconds: float) -> Reservation:
         """Reserves resources. Safe to repeat: the same owner and cluster give the same reservation."""
-        with _checked_body():
-            body = ReservationBody(
-                cluster_id=cluster, resources=dict(resources), ttl_seconds=max(1, round(seconds)), owner=owner
-            )
-        answer = await self._web.request("POST", "/v1/reservations", json=_json(body))
+        asked = {"cluster_id": cluster, "resources": resources, "ttl_seconds": max(1, round(seconds)), "owner": owner}
+        body = _body(lambda: ReservationBody.of(asked))
+        answer = await self._web.request("POST", "/v1/reservations", json=body)
         return _read(ReservationView, answer).value()
 
     async def confirm(self, reservation: str) -> Reservation:
@@ -133,10 +130,8 @@ class DiscoveryClient(Market):
 
     async def put_cluster(self, spec: ClusterSpec, *, revision: int | None = None) -> Cluster:
         """Declares a cluster. ConflictError when a revision is given and has changed."""
-        headers = {} if revision is None else {"If-Match": etag_of(revision)}
-        with _checked_body():
-            body = _json(ClusterBody.of(spec))
-        answer = await self._web.request("PUT", _cluster(spec.id), json=body, headers=headers)
+        body = _body(lambda: ClusterBody.of(spec))
+        answer = await self._web.request("PUT", _cluster(spec.id), json=body, headers=_if_match(revision))
         return _read(ClusterView, answer).value()
 
     async def delete_cluster(self, id_: str, *, force: bool = False) -> None:
@@ -145,8 +140,7 @@ class DiscoveryClient(Market):
 
     async def heartbeat(self, cluster: str, heartbeat: Heartbeat) -> None:
         """Reports a measurement. NotFoundError for an unknown cluster."""
-        with _checked_body():
-            body = _json(HeartbeatBody.of(heartbeat))
+        body = _body(lambda: HeartbeatBody.of(heartbeat))
         await self._web.request("POST", f"{_cluster(cluster)}/heartbeat", json=body)
 
     async def prices(self, cluster: str) -> Sequence[PriceList]:
@@ -156,10 +150,8 @@ class DiscoveryClient(Market):
 
     async def set_prices(self, cluster: str, prices: Sequence[PriceList], *, revision: int | None = None) -> None:
         """Replaces all price lists of a cluster. ConflictError when a revision is given and has changed."""
-        headers = {} if revision is None else {"If-Match": etag_of(revision)}
-        with _checked_body():
-            body = _json(PricesBody(items=[PricesView.of(one) for one in prices]))
-        await self._web.request("PUT", f"{_cluster(cluster)}/prices", json=body, headers=headers)
+        body = _body(lambda: PricesBody(items=[PricesView.of(one) for one in prices]))
+        await self._web.request("PUT", f"{_cluster(cluster)}/prices", json=body, headers=_if_match(revision))
 
     async def add_prices(self, cluster: str, prices: PriceList) -> None:
         """Adds price lists above the existing ones. ConflictError when they change at the same moment."""
@@ -179,8 +171,7 @@ class DiscoveryClient(Market):
         await self._web.request("PUT", f"{_cluster(cluster)}/credentials", json=body)
 
     async def _search(self, need: Need, *, explain: bool) -> tuple[Sequence[Offer], Mapping[str, str]]:
-        with _checked_body():
-            body = _json(SearchBody.of(need, explain=explain))
+        body = _body(lambda: SearchBody.of(need, explain=explain))
         found = _read(SearchResult, await self._web.request("POST", "/v1/offers:search", json=body))
         return [offer.value() for offer in found.offers], found.why_not
 
@@ -198,15 +189,10 @@ class DiscoveryClient(Market):
             cursor = after
 
 
-def _json(body: Message) -> dict[str, Any]:
-    return body.model_dump(mode="json", by_alias=True)
-
-
-@contextmanager
-def _checked_body() -> Iterator[None]:
+def _body(make: Callable[[], Message]) -> dict[str, Any]:
     """Rejects an invalid request body as the caller's mistake, before anything is sent."""
     try:
-        yield
+        return make().model_dump(mode="json", by_alias=True)
     except ValidationError as error:
         faults = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
         raise InvalidArgumentError(f"discovery cannot be asked this: {faults}") from None
@@ -221,6 +207,10 @@ def _read(model: type[M], answer: Answer) -> M:
             f"the answer of the server is not what a discovery server says ({error.error_count()} fields are wrong): "
             "is the address the right one?"
         ) from None
+
+
+def _if_match(revision: int | None) -> dict[str, str]:
+    return {} if revision is None else {"If-Match": etag_of(revision)}
 
 
 def _part(text: str) -> str:

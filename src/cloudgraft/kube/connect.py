@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient
 
 
-def connect(kubeconfig: Path, *, timeout: float = 15.0) -> KubeClient:
-    """A client for the current context of a kubeconfig file. Makes no call yet; every call has the timeout.
+def connect(kubeconfig: Path | None, *, timeout: float = 15.0) -> KubeClient:
+    """A client for the current context of a kubeconfig file; None: for the cluster of this pod.
 
-    Raises PreconditionError when the extra is not installed, InvalidArgumentError when the file is unusable.
+    Makes no call yet; every call has the timeout. Raises PreconditionError when the extra is not installed,
+    InvalidArgumentError when the file is unusable.
     """
+    if kubeconfig is None:
+        return connect_in_cluster(timeout=timeout)
     _need_the_extra()
     # Here and not above: an extra, and slow to import.
     from cloudgraft.kube.api import Api  # noqa: PLC0415

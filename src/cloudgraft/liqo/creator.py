@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cloudgraft.discovery.model import Cluster, Market, Need, Resources
 from cloudgraft.kube.objects import Manifest
@@ -49,38 +49,30 @@ class MachineRequest:
         return self.spec.name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """The collaborators of a creator."""
+@dataclass(kw_only=True)
+class Creator:
+    """Creates the machines of one consumer."""
 
     market: Market
     slices: Slices
     peering: Peering
     reservations: MachineReservations
     cool_downs: CoolDowns
-
-
-class Creator:
-    """Creates the machines of one consumer."""
-
-    def __init__(self, parts: Parts, options: LiqoOptions, everything: Callable[[str], Resources | None]) -> None:
-        """``everything`` returns the total that the autoscaler got for a cluster, if any."""
-        self._parts = parts
-        self._options = options
-        self._everything = everything
-        self._sizes = options.amounts()
-        self.at_work: Counter[str] = Counter()  # clusters, with the number of creates that use them now
+    options: LiqoOptions
+    everything: Callable[[str], Resources | None]  # returns the total that the autoscaler got for a cluster, if any
+    at_work: Counter[str] = field(default_factory=Counter)  # clusters, with the number of creates that use them now
 
     def request(self, spec: MachineSpec) -> MachineRequest:
         """Parses the request; raises InvalidArgumentError."""
         settings = settings_of(spec.settings)
-        return MachineRequest(spec=spec, settings=settings, shape=parse_shape(settings.shape, self._sizes))
+        shape = parse_shape(settings.shape, self.options.amounts())
+        return MachineRequest(spec=spec, settings=settings, shape=shape)
 
     async def create(self, spec: MachineSpec) -> Slice:
         """Returns the slice, once it is granted."""
         request = self.request(spec)
         skip: dict[str, str] = {}
-        found = await self._parts.slices.find(request.name)
+        found = await self.slices.find(request.name)
         if found is not None:
             _check_owner(found, request)
             with _after_the_act():
@@ -107,66 +99,61 @@ class Creator:
                 return await self._attempt(request, candidate, need.resources)
             except ClusterError as error:
                 self._note(candidate.cluster, error, skip)
-        cooling = self._parts.cool_downs.at(_now())
+        cooling = self.cool_downs.at(_now())
         try:
-            others = await self._parts.market.why_not(need)
+            others = await self.market.why_not(need)
         except CloudgraftError as error:
             others = {"the others": error.message}
         raise OutOfStockError(none_left(str(request.shape), skip, cooling, others))
 
     async def _choose(self, request: MachineRequest, skip: Mapping[str, str]) -> tuple[list[Candidate], Need]:
         try:
-            known = await self._parts.market.clusters()
+            known = await self.market.clusters()
             resources = await self._resources(request.shape, known)
-            peered = await self._parts.peering.peered()
-            need = need_for(resources, request.shape, request.settings, self._options, peered)
-            offers = await self._parts.market.search(need)
-            held = await self._parts.reservations.held(request.name)
+            peered = await self.peering.peered()
+            need = need_for(resources, request.shape, request.settings, self.options, peered)
+            offers = await self.market.search(need)
+            held = await self.reservations.held(request.name)
         except (UnavailableError, DeadlineError) as error:  # nothing was changed yet
             raise UnavailableError(f"no remote cluster can be chosen: {error.message}") from error
-        cooling = self._parts.cool_downs.at(_now())
+        cooling = self.cool_downs.at(_now())
         fitting = [one for one in held if one.resources == need.resources]
         chosen = candidates(offers, fitting, known, {**cooling, **skip})
         kept = {one.held.id for one in chosen if one.held is not None}
         for one in held:
             if one.id not in kept:
-                await self._parts.market.release(one.id)
+                await self.market.release(one.id)
         return chosen, need
 
     async def _resources(self, shape: ShapeName, known: Sequence[Cluster]) -> Resources:
         if not shape.is_all:
-            return self._sizes[shape.size]
-        reported = self._everything(shape.cluster)
+            return self.options.amounts()[shape.size]
+        reported = self.everything(shape.cluster)
         if reported is not None:
             return reported  # never below the template
         found = next((cluster for cluster in known if cluster.spec.id == shape.cluster), None)
         if found is None:
             raise OutOfStockError(f"discovery does not know a cluster {shape.cluster!r}")
-        return shared_by(found, is_used_by_us=shape.cluster in await self._parts.reservations.clusters())
+        return shared_by(found, is_used_by_us=shape.cluster in await self.reservations.clusters())
 
     async def _attempt(self, request: MachineRequest, candidate: Candidate, resources: Resources) -> Slice:
         """Tries one cluster. Raises ClusterError when it failed and nothing of the attempt is left."""
-        with self._working(candidate.cluster):
-            return await self._try(request, candidate, resources)
-
-    @contextmanager
-    def _working(self, cluster: str) -> Iterator[None]:
-        self.at_work[cluster] += 1
+        self.at_work[candidate.cluster] += 1
         try:
-            yield
+            return await self._try(request, candidate, resources)
         finally:
-            self.at_work -= Counter([cluster])
+            self.at_work -= Counter([candidate.cluster])
 
     async def _try(self, request: MachineRequest, candidate: Candidate, resources: Resources) -> Slice:
         """Reserves first, even what is already held, which may expire soon; and again after peering."""
-        await self._parts.reservations.reserve(candidate.cluster, resources, request.name)
+        await self.reservations.reserve(candidate.cluster, resources, request.name)
         try:
             made = await self._ask(request, candidate, resources)
         except (UnavailableError, DeadlineError):
             raise  # not the cluster's failure: the next attempt continues with it
         # no slice was created: a kept reservation would make the next attempt begin with the same failure
         except Exception:
-            await self._parts.reservations.forget(request.name)
+            await self.reservations.forget(request.name)
             raise
         with _after_the_act():
             try:
@@ -181,8 +168,8 @@ class Creator:
 
     async def _ask(self, request: MachineRequest, candidate: Candidate, resources: Resources) -> Slice:
         """Peers, and creates the slice."""
-        space = await self._parts.peering.ensure(candidate)
-        await self._parts.reservations.reserve(candidate.cluster, resources, request.name)
+        space = await self.peering.ensure(candidate)
+        await self.reservations.reserve(candidate.cluster, resources, request.name)
         manifest = manifests.resource_slice(
             request.name,
             candidate.cluster,
@@ -195,26 +182,26 @@ class Creator:
 
     async def _make(self, request: MachineRequest, cluster: str, manifest: Manifest, space: str) -> Slice:
         try:
-            made = await self._parts.slices.make(manifest, space)
+            made = await self.slices.make(manifest, space)
         except NotFoundError as error:
-            self._parts.peering.doubt(cluster)
+            self.peering.doubt(cluster)
             raise ClusterError(f"the peering with it was taken away: {error.message}") from error
         _check_owner(made, request)
         return made
 
     async def _granted(self, one: Slice) -> Slice:
         try:
-            granted = await self._parts.slices.answered(one, self._options.timeouts.slice.total_seconds())
+            granted = await self.slices.answered(one, self.options.timeouts.slice.total_seconds())
         except ClusterError:
-            self._parts.peering.doubt(one.cluster)
+            self.peering.doubt(one.cluster)
             raise
-        await self._parts.reservations.settle(granted)
+        await self.reservations.settle(granted)
         return granted
 
     async def _take_back(self, one: Slice) -> None:
         """Removes the slice. Only when it is gone may another one of the same name be created."""
-        await self._parts.slices.remove(one, self._options.timeouts.removal.total_seconds())
-        await self._parts.reservations.forget(one.name)
+        await self.slices.remove(one, self.options.timeouts.removal.total_seconds())
+        await self.reservations.forget(one.name)
 
     def _note(self, cluster: str, error: ClusterError, skip: dict[str, str]) -> None:
         log.warning("cluster %s failed: %s", cluster, error.why)
@@ -223,7 +210,7 @@ class Creator:
 
     def _cool(self, cluster: str, error: ClusterError) -> None:
         if error.cools:
-            self._parts.cool_downs.cool(cluster, error.why, _now())
+            self.cool_downs.cool(cluster, error.why, _now())
 
 
 def _now() -> float:

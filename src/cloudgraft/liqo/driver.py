@@ -10,9 +10,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from cloudgraft.discovery.model import Market
-from cloudgraft.kube.connect import connect, connect_in_cluster
+from cloudgraft.kube.connect import connect
 from cloudgraft.liqo.catalog import OfferedShapes
-from cloudgraft.liqo.creator import Creator, Parts
+from cloudgraft.liqo.creator import Creator
 from cloudgraft.liqo.maintenance import Maintenance
 from cloudgraft.liqo.options import DiscoveryOptions, LiqoOptions, MachineSettings
 from cloudgraft.liqo.peering.peering import Peering
@@ -35,7 +35,6 @@ from cloudgraft.sdk.errors import PreconditionError
 
 if TYPE_CHECKING:  # an extra, and slow to import
     from cloudgraft.discovery.client import DiscoveryClient
-    from cloudgraft.kube.client import KubeClient
 
 log = logging.getLogger("cloudgraft.liqo")
 
@@ -74,7 +73,7 @@ class LiqoDriver(Driver):
 
     async def create(self, spec: MachineSpec) -> Machine:
         """Returns when a remote cluster has granted all that the shape contains; the node appears later."""
-        return await self._started().create(spec)
+        return (await self._started().creator.create(spec)).machine()
 
     async def delete(self, machine: Machine) -> None:
         """Deletes the slice. The machine is listed as being deleted until Liqo has drained and removed the node."""
@@ -103,7 +102,7 @@ class _Work:
 
     def __init__(self, options: LiqoOptions, market: Market | None) -> None:
         self._options = options
-        self._client = _consumer_client(options)
+        self._client = connect(options.kubeconfig, timeout=options.timeouts.api.total_seconds())
         self._own: DiscoveryClient | None = None if market is not None else _discovery(options.discovery)
         found = market or self._own
         assert found is not None  # noqa: S101 - one of the two is there
@@ -111,18 +110,19 @@ class _Work:
         self.slices = Slices(self._client)
         self._reservations = MachineReservations(found, self._consumer, options.reserve_for.total_seconds())
         self.catalog = OfferedShapes(found, options, self._reservations.clusters)
-        self._peering = Peering(self._client, self._consumer, found, options)
+        peering = Peering(self._client, self._consumer, found, options)
         self._cool_downs = CoolDowns(options.cool_down.total_seconds())
-        parts = Parts(
+        self.creator = Creator(
             market=found,
             slices=self.slices,
-            peering=self._peering,
+            peering=peering,
             reservations=self._reservations,
             cool_downs=self._cool_downs,
+            options=options,
+            everything=self.catalog.everything,
         )
-        self._creator = Creator(parts, options, self.catalog.everything)
         self.maintenance = Maintenance(
-            self._client, self._peering, self._reservations, options, in_use=lambda: set(self._creator.at_work)
+            self._client, peering, self._reservations, options, in_use=lambda: set(self.creator.at_work)
         )
 
     async def _consumer(self) -> str:
@@ -130,9 +130,6 @@ class _Work:
         if not self._id:
             self._id = await cluster_id_of(self._client, self._options.liqo_namespace)
         return self._id
-
-    async def create(self, spec: MachineSpec) -> Machine:
-        return (await self._creator.create(spec)).machine()
 
     async def delete(self, machine: Machine) -> None:
         found = await self.slices.find(machine.name)
@@ -153,13 +150,6 @@ class _Work:
         await self._client.close()
         if self._own is not None:
             await self._own.close()
-
-
-def _consumer_client(options: LiqoOptions) -> KubeClient:
-    seconds = options.timeouts.api.total_seconds()
-    if options.kubeconfig is not None:
-        return connect(options.kubeconfig, timeout=seconds)
-    return connect_in_cluster(timeout=seconds)
 
 
 def _discovery(options: DiscoveryOptions) -> DiscoveryClient:

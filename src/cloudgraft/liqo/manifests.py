@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from cloudgraft.discovery.model import Resources
 from cloudgraft.kube.objects import NODES, CustomObject, Kind, Manifest, custom_kind
@@ -66,6 +66,12 @@ def named(kind: Kind[CustomObject], name: str) -> Kind[CustomObject]:
 def is_ours(found: CustomObject) -> bool:
     """Whether we created it: nothing else is ever deleted (law 4)."""
     return found.labels.get(OURS) == IS_OURS
+
+
+def section(found: CustomObject | None, name: str) -> Mapping[str, Any]:
+    """A part of an object's content, such as its status; empty when there is none."""
+    content = None if found is None else found.content.get(name)
+    return content if isinstance(content, Mapping) else {}
 
 
 # -- Manifests ---------------------------------------------------------------------------------------------------------

@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING
 from cloudgraft.discovery.model import Resources
 from cloudgraft.kube.objects import CustomObject, Manifest
 from cloudgraft.liqo.ensure import find, name_of, steps
-from cloudgraft.liqo.manifests import OUR_SLICES, REMOTE, SHAPE, SLICES, TAGS, VIRTUAL_NODE_OBJECTS, is_ours, named
+from cloudgraft.liqo.manifests import (
+    OUR_SLICES,
+    REMOTE,
+    SHAPE,
+    SLICES,
+    TAGS,
+    VIRTUAL_NODE_OBJECTS,
+    is_ours,
+    named,
+    section,
+)
 from cloudgraft.liqo.placement import ClusterError
 from cloudgraft.liqo.shapes import is_enough
 from cloudgraft.sdk.driver import Machine, MachineState
@@ -43,14 +53,6 @@ class Answer(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """A response, and its reason."""
-
-    answer: Answer
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
     """The parts of a ResourceSlice that we read."""
 
@@ -61,7 +63,8 @@ class Slice:
     shape: str
     asked: Resources
     tags: Mapping[str, str]
-    verdict: Verdict
+    answer: Answer
+    why: str  # the reason for the answer
     created_at: float
     is_deleting: bool
     is_ours: bool
@@ -69,7 +72,7 @@ class Slice:
     @property
     def is_granted(self) -> bool:
         """Whether the cluster has granted all that was requested."""
-        return self.verdict.answer is Answer.GRANTED
+        return self.answer is Answer.GRANTED
 
     def machine(self) -> Machine:
         """The machine for the engine."""
@@ -80,22 +83,22 @@ class Slice:
             state=self._state(),
             tags=self.tags,
             created_at=datetime.fromtimestamp(self.created_at, UTC) if self.created_at else None,
-            reason=f"cluster {self.cluster}" + (f": {self.verdict.why}" if self.verdict.why else ""),
+            reason=f"cluster {self.cluster}" + (f": {self.why}" if self.why else ""),
             addresses=(self.name,),
-            failure=OutOfStockError.slug if self.verdict.answer is Answer.REFUSED else "",
+            failure=OutOfStockError.slug if self.answer is Answer.REFUSED else "",
         )
 
     def _state(self) -> MachineState:
         if self.is_deleting:
             return MachineState.DELETING
         states = {Answer.GRANTED: MachineState.RUNNING, Answer.REFUSED: MachineState.FAILED}
-        return states.get(self.verdict.answer, MachineState.PENDING)
+        return states.get(self.answer, MachineState.PENDING)
 
 
 def slice_of(found: CustomObject) -> Slice:
     """Parses an object."""
-    spec, status = _mapping(found.content.get("spec")), _mapping(found.content.get("status"))
-    asked = _amounts(spec.get("resources"))
+    asked = _amounts(section(found, "spec").get("resources"))
+    answer, why = answer_of(asked, section(found, "status"))
     return Slice(
         name=found.name,
         space=found.namespace,
@@ -104,15 +107,16 @@ def slice_of(found: CustomObject) -> Slice:
         shape=found.annotations.get(SHAPE, ""),
         asked=asked,
         tags=_tags(found.annotations.get(TAGS, "")),
-        verdict=verdict_of(asked, status),
+        answer=answer,
+        why=why,
         created_at=found.created_at,
         is_deleting=found.deleting,
         is_ours=is_ours(found) and _REPLICATED not in found.labels,
     )
 
 
-def verdict_of(asked: Resources, status: Mapping[str, object]) -> Verdict:
-    """Reads the status, not the spec: the grant may be less than the request."""
+def answer_of(asked: Resources, status: Mapping[str, object]) -> tuple[Answer, str]:
+    """The answer and its reason. Reads the status, not the spec: the grant may be less than the request."""
     listed = status.get("conditions")
     conditions = {
         str(one.get("type")): one for one in (listed if isinstance(listed, list) else ()) if isinstance(one, Mapping)
@@ -120,9 +124,9 @@ def verdict_of(asked: Resources, status: Mapping[str, object]) -> Verdict:
     for kind in ("Authentication", "Resources"):
         if conditions.get(kind, {}).get("status") == "Denied":
             reported = " ".join(str(conditions[kind].get(key) or "") for key in ("reason", "message")).strip()
-            return Verdict(answer=Answer.REFUSED, why=f"it denied the slice ({kind}): {reported or 'no reason given'}")
+            return Answer.REFUSED, f"it denied the slice ({kind}): {reported or 'no reason given'}"
     if any(conditions.get(kind, {}).get("status") != "Accepted" for kind in ("Authentication", "Resources")):
-        return Verdict(answer=Answer.NONE, why="it has not answered yet")
+        return Answer.NONE, "it has not answered yet"
     granted = _amounts(status.get("resources"))
     if not is_enough(granted, asked):
         less = ", ".join(
@@ -130,8 +134,8 @@ def verdict_of(asked: Resources, status: Mapping[str, object]) -> Verdict:
             for name, amount in asked.items()
             if granted.get(name, Quantity(0)) < amount
         )
-        return Verdict(answer=Answer.REFUSED, why=f"it granted less than the shape: {less}")
-    return Verdict(answer=Answer.GRANTED)
+        return Answer.REFUSED, f"it granted less than the shape: {less}"
+    return Answer.GRANTED, ""
 
 
 class Slices:
@@ -176,9 +180,9 @@ class Slices:
                     if found is None or found.uid != asked.uid or found.deleting:
                         raise ClusterError("somebody deleted the slice", cools=False)
                     seen = slice_of(found)
-                    if seen.verdict.answer is Answer.REFUSED:
-                        raise ClusterError(seen.verdict.why)
-                    if seen.verdict.answer is Answer.GRANTED:
+                    if seen.answer is Answer.REFUSED:
+                        raise ClusterError(seen.why)
+                    if seen.answer is Answer.GRANTED:
                         return seen
         except TimeoutError:
             raise ClusterError(f"it did not answer within {seconds:g} s") from None
@@ -216,13 +220,9 @@ class Slices:
             raise DeadlineError(f"the slice {one.name} of cluster {one.cluster} is being deleted, and is still there")
 
 
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}
-
-
 def _amounts(value: object) -> dict[str, Quantity]:
     amounts: dict[str, Quantity] = {}
-    for name, amount in _mapping(value).items():
+    for name, amount in value.items() if isinstance(value, Mapping) else ():
         try:
             amounts[name] = Quantity(str(amount))
         except InvalidQuantityError:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from cloudgraft._version import __version__
-from cloudgraft.discovery.agent.measure import Measurement, Rules, measure
+from cloudgraft.discovery.agent.measure import Rules, measure
 from cloudgraft.discovery.checks import hide_kubeconfig
 from cloudgraft.discovery.model import Cluster, ClusterSpec, Heartbeat, PriceList
 from cloudgraft.discovery.search.prices import seconds_of
@@ -115,13 +115,13 @@ class Agent:
         while True:
             if not self._is_fresh():
                 if clock.time() - began > _FIRST_LOOK:  # the watches need a moment to deliver their first data
-                    self._tell("the cluster's API is silent: nothing is announced until it is back")
+                    self._warn("the cluster's API is silent: nothing is announced until it is back")
                 await asyncio.sleep(min(1.0, self._settings.every))
                 continue
             try:
                 await self._once()
             except CloudgraftError as error:
-                self._tell(f"discovery does not take what is announced: {error.message}")
+                self._warn(f"discovery does not take what is announced: {error.message}")
                 wait = max(pause, error.retry_after or 0.0)
                 # Retry a permanent rejection slowly: a person may still fix it.
                 most = max(_LONGEST_PAUSE, self._settings.every)
@@ -144,13 +144,14 @@ class Agent:
         this stopped, or was rejected, between the two.
         """
         measured = measure(self._nodes.objects.values(), self._pods.objects.values(), self._settings.rules)
+        measured = replace(measured, observed_at=datetime.now(UTC), agent_version=__version__)
         spec = replace(self._settings.spec, capacity=measured.allocatable)
         try:
-            await self._register.heartbeat(self._id, _heartbeat(measured))
+            await self._register.heartbeat(self._id, measured)
         except NotFoundError:  # it is new, or it was removed, or discovery has a new database
             self._announced, self._has_told_prices, self._handed_in = None, False, ""
             await self._register.put_cluster(replace(spec, capacity={}))
-            await self._register.heartbeat(self._id, _heartbeat(measured))
+            await self._register.heartbeat(self._id, measured)
         if self._announced != spec:
             await self._declare(spec)
 
@@ -207,7 +208,7 @@ class Agent:
             await self._register.set_credentials(self._id, content)
             self._handed_in = content
 
-    def _tell(self, trouble: str) -> None:
+    def _warn(self, trouble: str) -> None:
         """Warns once per outage, not once per attempt."""
         _LOG.log(logging.DEBUG if self._trouble else logging.WARNING, trouble, extra={"cluster": self._id})
         self._trouble = trouble
@@ -216,17 +217,6 @@ class Agent:
         if self._trouble or self.heartbeats == 1:
             _LOG.info("discovery knows what this cluster shares", extra={"cluster": self._id})
         self._trouble = ""
-
-
-def _heartbeat(measured: Measurement) -> Heartbeat:
-    return Heartbeat(
-        allocatable=measured.allocatable,
-        free=measured.free,
-        offloaded=measured.offloaded,
-        offloaded_by=measured.offloaded_by,
-        observed_at=datetime.now(UTC),
-        agent_version=__version__,
-    )
 
 
 def _with_own(own: PriceList, now: float, present: Sequence[PriceList]) -> list[PriceList]:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from math import ceil
 from typing import Final
 
-from cloudgraft.discovery.model import CLUSTER_ID, Resources
+from cloudgraft.discovery.model import CLUSTER_ID, Heartbeat, Resources
 from cloudgraft.kube.objects import Node, PodLoad
 from cloudgraft.sdk.quantity import Quantity
 
@@ -51,20 +51,6 @@ class Rules:
     tolerated: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
-    """A measurement. ``offloaded`` is used by pods of other clusters, and is part of what is not free.
-
-    ``offloaded_by`` has it by cluster, without pods whose cluster is unknown.
-    """
-
-    nodes: int
-    allocatable: Resources
-    free: Resources
-    offloaded: Resources
-    offloaded_by: Mapping[str, Resources] = field(default_factory=dict)
-
-
 def counts(node: Node, rules: Rules) -> bool:
     """Whether pods of other clusters can run on a node: it is ready, schedulable, and not virtual.
 
@@ -78,8 +64,11 @@ def counts(node: Node, rules: Rules) -> bool:
     return _VIRTUAL_TAINT not in repelling and repelling <= rules.tolerated
 
 
-def measure(nodes: Iterable[Node], pods: Iterable[PodLoad], rules: Rules | None = None) -> Measurement:
-    """Sums up a cluster. A pod counts while it is bound to a counted node and has not ended."""
+def measure(nodes: Iterable[Node], pods: Iterable[PodLoad], rules: Rules | None = None) -> Heartbeat:
+    """Sums up a cluster. A pod counts while it is bound to a counted node and has not ended.
+
+    ``offloaded_by`` lacks pods whose cluster is unknown.
+    """
     rules = rules or Rules()
     counted = {node.name: node for node in nodes if counts(node, rules)}
     asked: dict[str, dict[str, Quantity]] = defaultdict(dict)
@@ -100,8 +89,7 @@ def measure(nodes: Iterable[Node], pods: Iterable[PodLoad], rules: Rules | None 
         left = {key: amount - asked[name].get(key, _ZERO) for key, amount in node.allocatable.items()}
         _add(free, {key: max(amount, _ZERO) for key, amount in left.items()})
     kept = {key: rules.margins[key].of(key, there) for key, there in allocatable.items() if key in rules.margins}
-    return Measurement(
-        nodes=len(counted),
+    return Heartbeat(
         allocatable=_without(allocatable, kept, rules),
         free=_without(free, kept, rules),
         offloaded=_of_shared(offloaded, allocatable, rules),

@@ -28,6 +28,7 @@ from cloudgraft.liqo.manifests import (
     PUBLIC_KEYS,
     SECRETS,
     about,
+    section,
 )
 from cloudgraft.liqo.options import GatewayOptions
 from cloudgraft.liqo.placement import ClusterError
@@ -85,7 +86,7 @@ async def connect_networks(
     await ensure_any(client.client, about(GATEWAY_CLIENTS, client.peer), calling, client.space)
     async for _ in steps():
         found = (await consumer.client.list(about(CONNECTIONS, consumer.peer), namespace=consumer.space)).items
-        if any(_field(one, "status").get("value") == "Connected" for one in found):
+        if any(section(one, "status").get("value") == "Connected" for one in found):
             return
 
 
@@ -94,7 +95,7 @@ async def _ranges(side: Side, liqo: str) -> _Ranges:
         found = (await side.client.list(NETWORKS, namespace=liqo)).items
         by_type: dict[str, list[str]] = {}
         for one in found:
-            cidr = _field(one, "status").get("cidr")
+            cidr = section(one, "status").get("cidr")
             if isinstance(cidr, str) and cidr:
                 by_type.setdefault(one.labels.get(NETWORK_TYPE, one.name), []).append(cidr)
         if by_type.get("pod-cidr") and by_type.get("external-cidr"):
@@ -112,7 +113,7 @@ async def _exchange_keys(one: Side, other: Side) -> None:
 
 
 def _public_key(secret: CustomObject, cluster: str) -> str:
-    key = _field(secret, "data").get("publicKey")
+    key = section(secret, "data").get("publicKey")
     try:
         if isinstance(key, str) and len(base64.b64decode(key, validate=True)) > 0:
             return key
@@ -128,7 +129,7 @@ async def _serve(server: Side, network: Network, options: GatewayOptions, liqo: 
         return manifests.Endpoint(addresses=[network.address], port=network.port or network.node_port or options.port)
     async for _ in steps():
         for one in (await server.client.list(about(GATEWAY_SERVERS, server.peer), namespace=server.space)).items:
-            endpoint = _endpoint(_field(one, "status").get("endpoint"))
+            endpoint = _endpoint(section(one, "status").get("endpoint"))
             if endpoint is not None:
                 return endpoint
     raise AssertionError  # steps have no end
@@ -141,8 +142,3 @@ def _endpoint(status: object) -> manifests.Endpoint | None:
     if not isinstance(addresses, list) or not addresses or not isinstance(port, int) or not port:
         return None
     return manifests.Endpoint(addresses=[str(one) for one in addresses], port=port)
-
-
-def _field(one: CustomObject, name: str) -> Mapping[str, object]:
-    found = one.content.get(name)
-    return found if isinstance(found, Mapping) else {}

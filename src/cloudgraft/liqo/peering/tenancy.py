@@ -6,7 +6,6 @@ import asyncio
 import base64
 import logging
 import secrets
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from cloudgraft.kube.objects import CustomObject, PatchStyle
@@ -27,6 +26,7 @@ from cloudgraft.liqo.manifests import (
     TENANTS,
     about,
     is_ours,
+    section,
 )
 from cloudgraft.liqo.peering.network import Side
 from cloudgraft.liqo.placement import ClusterError
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("cloudgraft.liqo")
 _LOOK: Final = "cloudgraft/look"
 _CONSUMERS: Final = ("Consumer", "ConsumerAndProvider")  # Liqo's roles of a cluster that has a Tenant here
-_PATIENCE: Final = 10.0  # seconds; Liqo does it at once, unless it is not running
+_FORGETS_WITHIN: Final = 10.0  # seconds; Liqo does it at once, unless it is not running
 
 
 async def forget_credentials(client: KubeClient, cluster: str) -> None:
@@ -54,7 +54,7 @@ async def forget_credentials(client: KubeClient, cluster: str) -> None:
 
     If Liqo does not, this logs a warning and continues.
     """
-    limit = asyncio.timeout(_PATIENCE)
+    limit = asyncio.timeout(_FORGETS_WITHIN)
     try:
         async with limit:
             await _look_until_forgotten(client, cluster)
@@ -69,8 +69,7 @@ async def forget_credentials(client: KubeClient, cluster: str) -> None:
 async def _look_until_forgotten(client: KubeClient, cluster: str) -> None:
     async for _ in steps():
         found = await find(client, FOREIGN_CLUSTERS, cluster)
-        status = found.content.get("status") if found is not None else None
-        if not isinstance(status, Mapping) or not status.get("apiServerUrl"):
+        if not section(found, "status").get("apiServerUrl"):
             return
         patch = {"metadata": {"labels": {_LOOK: secrets.token_hex(4)}}}
         try:
@@ -85,8 +84,7 @@ async def is_consumer(client: KubeClient, cluster: str) -> bool:
         found = await find(client, FOREIGN_CLUSTERS, cluster)
     except PermissionDeniedError:
         return False
-    status = found.content.get("status") if found is not None else None
-    return isinstance(status, Mapping) and status.get("role") in _CONSUMERS
+    return section(found, "status").get("role") in _CONSUMERS
 
 
 # -- Cluster ids, namespaces and rights --------------------------------------------------------------------------------
@@ -95,8 +93,7 @@ async def is_consumer(client: KubeClient, cluster: str) -> bool:
 async def cluster_id_of(client: KubeClient, liqo: str) -> str:
     """The id that Liqo has given a cluster. Raises NotFoundError without Liqo."""
     for one in (await client.list(CLUSTER_ID_MAPS, namespace=liqo)).items:
-        data = one.content.get("data")
-        found = data.get("CLUSTER_ID") if isinstance(data, Mapping) else None
+        found = section(one, "data").get("CLUSTER_ID")
         if isinstance(found, str) and found:
             return found
     raise NotFoundError(
@@ -152,9 +149,7 @@ async def let_in(provider: Side, given: str) -> str:
     found = await ensure_any(
         provider.client, about(TENANTS, provider.peer), manifests.tenant(provider.peer), provider.space
     )
-    spec = found.content.get("spec")
-    policy = spec.get("authzPolicy") if isinstance(spec, Mapping) else None
-    if policy != "TolerateNoHandshake" and not is_ours(found):
+    if section(found, "spec").get("authzPolicy") != "TolerateNoHandshake" and not is_ours(found):
         raise ClusterError(
             f"somebody else's Tenant {found.name} in {provider.space} wants a handshake: finish that peering with "
             "liqoctl, or remove the Tenant"
@@ -182,8 +177,7 @@ async def _account_config(provider: Side) -> str:
     await ensure(provider.client, SECRETS, manifests.token_secret(provider.peer), provider.space)
     async for _ in steps():  # the cluster's own controller adds the token
         secret = await find(provider.client, SECRETS, manifests.TOKEN, provider.space)
-        data = secret.content.get("data") if secret is not None else None
-        token = data.get("token") if isinstance(data, Mapping) else None
+        token = section(secret, "data").get("token")
         if isinstance(token, str) and token:
             plain = _plain(token)
             hide(plain)
