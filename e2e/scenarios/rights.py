@@ -14,13 +14,14 @@ from typing import Any, Final
 
 import yaml
 
-from cloudgraft.kube.rights import Feature, Right, rights_of
+from cloudgraft.kube.rights import Feature, Right
 from e2e.config import document
 from e2e.kubectl import kubeconfig_of, kubectl
 from e2e.scenarios.scenario import Scenario
 from e2e.scenarios.three_scripts import EXAMPLES, lab_program
 from e2e.stage import Stage
 from e2e.stand_in.cluster_info import prepare_for_kubeadm
+from tests.kube.needed_rights import rights_of
 
 __all__ = ["SCENARIO"]
 

@@ -15,9 +15,10 @@ from cloudgraft.certs.authority import create_bundle
 from cloudgraft.config import load
 from cloudgraft.config.programs.discovery import load_discovery
 from cloudgraft.config.programs.discovery_agent import load_agent
-from cloudgraft.kube.rights import LIQO, PART_RIGHTS, TENANT, Part, Right
+from cloudgraft.kube.rights import Right
 from cloudgraft.sdk.duration import parse_duration
 from tests.deploy.manifests import CLOUDGRAFT, DEPLOY, Manifests
+from tests.kube.needed_rights import LIQO, PART_RIGHTS, TENANT, Part
 
 MANAGER, DISCOVERY, AGENT = (Manifests.of(f"liqo/{name}") for name in ("node-manager", "discovery", "agent"))
 CONSUMER, PROVIDER, CERTIFICATES = (Manifests.of(f"liqo/{name}") for name in ("consumer", "provider", "certificates"))

@@ -14,11 +14,12 @@ from cloudgraft.certs.authority import create_bundle
 from cloudgraft.doctor.checks import examine
 from cloudgraft.doctor.gather import Sources, gather
 from cloudgraft.doctor.releases import Release, needed_rights
-from cloudgraft.kube.rights import Feature, Right, rights_of
+from cloudgraft.kube.rights import Feature, Right
 from cloudgraft.sdk.duration import parse_duration
 from tests.deploy.manifests import AUTOSCALER, CLOUD_CONFIG, CLOUDGRAFT, DEPLOY, REPLICAS, Manifests
 from tests.doctor.small_api import CLOUD_CONFIG as CLOUD_CONFIG_PATH
 from tests.doctor.small_api import DEPLOYMENT, SmallApi, node, serving
+from tests.kube.needed_rights import rights_of
 
 ACCESS = Manifests.of("cloudgraft-access")
 CERTIFICATES = Manifests.of("certificates")

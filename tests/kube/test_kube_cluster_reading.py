@@ -18,12 +18,13 @@ from cloudgraft.kube.client import KubeClient
 from cloudgraft.kube.connect import connect, connect_in_cluster
 from cloudgraft.kube.errors import refusal
 from cloudgraft.kube.objects import LEASES, NODES, SECRETS, Node
-from cloudgraft.kube.rights import RIGHTS, Feature, Right, rights_of
+from cloudgraft.kube.rights import RIGHTS, Feature, Right
 from cloudgraft.kube.watched import Watched
 from cloudgraft.sdk.errors import AuthenticationError, NotFoundError, PermissionDeniedError, PreconditionError
 from cloudgraft.sdk.quantity import Quantity
 from tests.conditions import until
 from tests.kube.fake_api import TOKEN, FakeApi
+from tests.kube.needed_rights import rights_of
 
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:10Z"}
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import yaml
 
-from cloudgraft.kube.rights import PART_RIGHTS, RIGHTS, Feature, Part, Right, rights_of
+from cloudgraft.kube.rights import RIGHTS, Feature, Right
+from tests.kube.needed_rights import PART_RIGHTS, Part, rights_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "rbac.md").read_text()
 

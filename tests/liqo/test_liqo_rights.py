@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 
 from cloudgraft.discovery.model import Network, NetworkMode
-from cloudgraft.kube.rights import PART_RIGHTS, TENANT, Part, Right
+from cloudgraft.kube.rights import Right
 from tests.conditions import until
+from tests.kube.needed_rights import PART_RIGHTS, TENANT, Part
 from tests.kube_api import KubeApi, User
 from tests.liqo.liqo_world import World, spec
 

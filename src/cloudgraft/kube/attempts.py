@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from cloudgraft.sdk.backoff import pause_after
@@ -12,40 +11,32 @@ _SETTLING: Final = 1.0  # seconds until the effect of an action becomes visible
 _LONGEST: Final = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Last:
-    failures: int  # in a row
-    not_before: float
-
-
 class Attempts:
     """Remembers recent actions per key, so that none is repeated at once, or too often in vain."""
 
     def __init__(self) -> None:
-        self._last: dict[str, _Last] = {}
+        self._failures: dict[str, int] = {}  # in a row
+        self._not_before: dict[str, float] = {}
 
     def is_due(self, key: str, now: float) -> bool:
         """Whether it may be tried now."""
-        last = self._last.get(key)
-        return last is None or last.not_before <= now
+        return self._not_before.get(key, now) <= now
 
     def failures(self, key: str) -> int:
         """The number of consecutive failures."""
-        last = self._last.get(key)
-        return 0 if last is None else last.failures
+        return self._failures.get(key, 0)
 
     def succeeded(self, key: str, now: float) -> None:
         """Records a success; if it still seems needed in a second, it is done again."""
-        self._last[key] = _Last(0, now + _SETTLING)
+        self._failures[key], self._not_before[key] = 0, now + _SETTLING
 
     def failed(self, key: str, now: float) -> int:
         """Records a failure, which doubles the pause. Returns the number of consecutive failures, up to ten."""
-        last = self._last.get(key)
-        failures = 1 if last is None else min(last.failures + 1, 10)
-        self._last[key] = _Last(failures, now + pause_after(failures, first=_SETTLING, longest=_LONGEST))
+        failures = self._failures[key] = min(self.failures(key) + 1, 10)
+        self._not_before[key] = now + pause_after(failures, first=_SETTLING, longest=_LONGEST)
         return failures
 
     def keep_only(self, keys: Iterable[str]) -> None:
         """Forgets all other keys: an action that is needed again later starts afresh."""
-        for key in self._last.keys() - set(keys):
-            del self._last[key]
+        for key in self._not_before.keys() - set(keys):
+            del self._failures[key], self._not_before[key]

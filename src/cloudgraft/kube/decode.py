@@ -356,10 +356,6 @@ class _Event(msgspec.Struct):
     object: msgspec.Raw
 
 
-class _Bookmark(msgspec.Struct):
-    metadata: Meta
-
-
 class _Refusal(msgspec.Struct):
     code: int = 500
 
@@ -376,33 +372,23 @@ class _Review(msgspec.Struct):
     status: _ReviewStatus
 
 
-_WIRE: dict[str, Any] = {
-    "nodes": NodeJson,
-    "pods": PodJson,
-    "pods/load": LoadJson,
-    "configmaps": ConfigMapJson,
-    "leases": LeaseJson,
-    "secrets": AnyJson,
-    "secrets/contents": SecretJson,
-    "machineclasses": Content,
-    WHOLE_CONTENT: Content,
-}
-_VIEW: dict[str, Callable[[Any], Object]] = {
-    "nodes": node,
-    "pods": pod,
-    "pods/load": load,
-    "configmaps": config_map,
-    "leases": lease,
-    "secrets": named,
-    "secrets/contents": secret,
-    "machineclasses": machine_class,
-    WHOLE_CONTENT: custom,
+# By view: what is read of the JSON, and the value that is made of it.
+_VIEWS: dict[str, tuple[Any, Callable[[Any], Object]]] = {
+    "nodes": (NodeJson, node),
+    "pods": (PodJson, pod),
+    "pods/load": (LoadJson, load),
+    "configmaps": (ConfigMapJson, config_map),
+    "leases": (LeaseJson, lease),
+    "secrets": (AnyJson, named),
+    "secrets/contents": (SecretJson, secret),
+    "machineclasses": (Content, machine_class),
+    WHOLE_CONTENT: (Content, custom),
 }
 # Build all decoders at import, in one thread: two threads that build one for the same type crash the interpreter.
-_OBJECTS = {view: msgspec.json.Decoder(wire) for view, wire in _WIRE.items()}
-_LISTS = {view: msgspec.json.Decoder(_List[wire]) for view, wire in _WIRE.items()}  # type: ignore[valid-type]  # made at run time
+_OBJECTS = {view: msgspec.json.Decoder(wire) for view, (wire, _) in _VIEWS.items()}
+_LISTS = {view: msgspec.json.Decoder(_List[wire]) for view, (wire, _) in _VIEWS.items()}  # type: ignore[valid-type]  # made at run time
 _EVENTS = msgspec.json.Decoder(_Event)
-_BOOKMARKS = msgspec.json.Decoder(_Bookmark)
+_BOOKMARKS = msgspec.json.Decoder(AnyJson)
 _REFUSALS = msgspec.json.Decoder(_Refusal)
 _VERSIONS = msgspec.json.Decoder(_Version)
 _REVIEWS = msgspec.json.Decoder(_Review)
@@ -427,14 +413,14 @@ def decode_review(data: bytes) -> bool:
 def decode_object(kind: Kind[V], data: bytes | msgspec.Raw) -> V:
     """One object. Raises msgspec.DecodeError for anything else."""
     view = _view(kind)
-    return cast("V", _VIEW[view](_OBJECTS[view].decode(data)))
+    return cast("V", _VIEWS[view][1](_OBJECTS[view].decode(data)))
 
 
 def decode_page(kind: Kind[V], data: bytes) -> tuple[list[V], str, str]:
     """One page of a list: its objects, the version of the list, and the token of the next page, if any."""
-    page = _LISTS[_view(kind)].decode(data)
-    view = _VIEW[_view(kind)]
-    items = [cast("V", view(item)) for item in page.items or ()]
+    view = _view(kind)
+    page, make = _LISTS[view].decode(data), _VIEWS[view][1]
+    items = [cast("V", make(item)) for item in page.items or ()]
     return items, page.metadata.resource_version, page.metadata.continue_
 
 

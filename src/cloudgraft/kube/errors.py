@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from typing import Any
 
 from cloudgraft.kube.rights import Right
 from cloudgraft.sdk.errors import (
@@ -42,40 +42,29 @@ _BY_CODE: dict[int, type[CloudgraftError]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Status:
-    """The API's own description of an error."""
-
-    reason: str = ""
-    message: str = ""
-    retry_after: float | None = None
-
-
 def refusal(what: str, code: int, body: bytes, *, retry_after: str = "", right: Right | None = None) -> CloudgraftError:
     """The error for a response with that code; ``what`` says what was tried, as in "cannot list nodes"."""
     status = _status(body)
+    message, details = str(status["message"]), status.get("details")
     # otherwise something other than RBAC denied it
-    if code == 403 and right is not None and " cannot " in status.message:
+    if code == 403 and right is not None and " cannot " in message:
         what = f"{what}: the account may not {right}: grant it (docs/reference/rbac.md has the rule)"
     error = _BY_CODE.get(code, InternalError)
-    if code == 409 and status.reason == "AlreadyExists":
+    if code == 409 and status.get("reason") == "AlreadyExists":
         error = AlreadyExistsError
-    seconds = float(retry_after) if retry_after.isdigit() else status.retry_after
-    return error(f"{what}: the Kubernetes API answered {code}: {status.message}"[:_LONGEST], retry_after=seconds)
+    wait = details.get("retryAfterSeconds") if isinstance(details, dict) else None
+    if retry_after.isdigit():
+        wait = int(retry_after)
+    seconds = float(wait) if isinstance(wait, int) else None
+    return error(f"{what}: the Kubernetes API answered {code}: {message}"[:_LONGEST], retry_after=seconds)
 
 
-def _status(body: bytes) -> _Status:
-    """Reads a ``Status`` object, or shows the start of any other response."""
+def _status(body: bytes) -> dict[str, Any]:
+    """The ``Status`` object of a response, with a message in any case: the start of any other response."""
     try:
         read = json.loads(body)
     except ValueError:
         read = None
     if not isinstance(read, dict):
-        return _Status(message=body[:_LONGEST].decode("utf-8", "replace").strip() or "(no message)")
-    details = read.get("details")
-    wait = details.get("retryAfterSeconds") if isinstance(details, dict) else None
-    return _Status(
-        reason=str(read.get("reason", "")),
-        message=str(read.get("message") or read.get("reason") or "(no message)"),
-        retry_after=float(wait) if isinstance(wait, int) else None,
-    )
+        return {"message": body[:_LONGEST].decode("utf-8", "replace").strip() or "(no message)"}
+    return {**read, "message": read.get("message") or read.get("reason") or "(no message)"}
