@@ -19,8 +19,8 @@ _KNOWN: Final = Known(name="pool-1", id="sim://vm-1", placeholder="sim://pool-1"
 
 MACHINE: Final = Form(
     name="front_machine",
-    write=snapshot.known_json,
-    read=snapshot.known_from_json,
+    write=snapshot.KNOWN.write,
+    read=lambda data: snapshot.KNOWN.read(data, f"a machine of {snapshot.WHAT}"),
     written={
         "running": _KNOWN,
         "requested": Known(name="p", id="sim://p", placeholder="sim://p", state=InstanceState.CREATING),
@@ -49,8 +49,8 @@ _GROUP: Final = GroupSnapshot(
 )
 GROUP: Final = Form(
     name="front_group",
-    write=snapshot.group_json,
-    read=lambda data: snapshot.group_from_json(data, ()),
+    write=snapshot.GROUP.write,
+    read=lambda data: snapshot.GROUP.read(data, snapshot.WHAT),
     written={
         "full": _GROUP,
         "bare": GroupSnapshot(
@@ -77,12 +77,12 @@ _THIRD: Final = replace(_PICTURE, reference=ReferencePrice(core=Fraction(1, 3), 
 
 
 def _general(data: Any) -> Snapshot:
-    return snapshot.snapshot_from_json(data, ())
+    return snapshot.SNAPSHOT.read(data, snapshot.WHAT)
 
 
 SNAPSHOT: Final = Form(
     name="front_snapshot",
-    write=snapshot.general_json,
+    write=snapshot.SNAPSHOT.write,
     read=_general,
     written={
         "full": _PICTURE,

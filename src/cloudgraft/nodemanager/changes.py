@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any, Final
 
@@ -63,7 +63,7 @@ def operation_ids(record: MachineRecord) -> tuple[str, ...]:
 
 def operations_of(record: MachineRecord) -> Iterator[Operation]:
     """Both of them, or only the first."""
-    yield Operation(
+    made = Operation(
         id=f"{CREATE}:{record.name}",
         kind=CREATE,
         machine=record.name,
@@ -72,16 +72,11 @@ def operations_of(record: MachineRecord) -> Iterator[Operation]:
         since=record.requested_at,
         error=record.error,
     )
+    yield made
     if record.state in _LEAVING:
         state = "running" if record.state is State.DELETING else "succeeded"
-        yield Operation(
-            id=f"{DELETE}:{record.name}",
-            kind=DELETE,
-            machine=record.name,
-            group=record.group,
-            state=state,
-            since=record.state_since,
-        )
+        id_, since = f"{DELETE}:{record.name}", record.state_since
+        yield replace(made, id=id_, kind=DELETE, state=state, since=since, error=None)
 
 
 def operation_of(record: MachineRecord, id_: str) -> Operation | None:
@@ -187,16 +182,8 @@ class Changes:
         """Stores the key with the response; drops the oldest key when there are too many."""
         requests = self._engine.fleet.requests
         surplus = islice(requests, max(0, len(requests) + 1 - MOST_KEYS))
-        return replace(change, requests=(self._record(asked, answer),), removed_requests=tuple(surplus))
-
-    def _record(self, asked: Asked, answer: Mapping[str, Any]) -> RequestRecord:
-        return RequestRecord(
-            caller=asked.caller,
-            key=asked.key,
-            fingerprint=asked.fingerprint,
-            answer=answer,
-            at=self._engine.clock.now(),
-        )
+        record = RequestRecord(**asdict(asked), answer=answer, at=self._engine.clock.now())
+        return replace(change, requests=(record,), removed_requests=tuple(surplus))
 
     def _target(self, group: str, change: Change) -> int:
         """The target after a change that is about to be made."""

@@ -18,16 +18,7 @@ from cloudgraft.engine.fleet import Group
 from cloudgraft.engine.groups.prices import ReferencePrice
 from cloudgraft.engine.groups.specs import GroupSpec
 from cloudgraft.engine.machines.states import SHOWN
-from cloudgraft.nodemanager.snapshot import (
-    GroupSnapshot,
-    Known,
-    Revision,
-    Snapshot,
-    forgotten,
-    general_json,
-    group_json,
-    known_json,
-)
+from cloudgraft.nodemanager.snapshot import GROUP, KNOWN, SNAPSHOT, GroupSnapshot, Known, Revision, Snapshot, forgotten
 from cloudgraft.sdk.errors import RateLimitedError
 from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.sdk.types import InstanceError, InstanceState, NodeGroup
@@ -200,7 +191,7 @@ class Feed:
             gpu_label=general.gpu_label,
             gpu_types=general.gpu_types,
         )
-        return _joined(general_json(snapshot), "groups", entries), snapshot.revision
+        return _joined(SNAPSHOT.write(snapshot), "groups", entries), snapshot.revision
 
     async def group(self, id_: str, since: Revision | None) -> bytes | None:
         """What is newer than the revision in one group, as JSON; None when the group is gone."""
@@ -227,11 +218,11 @@ class Feed:
         )
         ids: Mapping[str, str] = group.ids if group is not None else {}
         pieces = [
-            _dumps([known_json(_known(each, ids)) for each in some])[1:-1]
+            _dumps([KNOWN.write(_known(each, ids)) for each in some])[1:-1]
             async for some in in_slices(published, _SLICE)
         ]
         await asyncio.sleep(0)  # also after a group without machines: there may be many
-        return _joined(group_json(snapshot), "machines", pieces).decode()
+        return _joined(GROUP.write(snapshot), "machines", pieces).decode()
 
     def _newer(self, track: _Track, known: int) -> Iterator[MachineRecord | str]:
         machines = self._engine.fleet.machines

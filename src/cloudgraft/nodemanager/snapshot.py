@@ -1,13 +1,13 @@
-"""All that a front answers the autoscaler with, as values, and as the JSON in which they travel. Pure.
+"""Defines what a front answers the autoscaler with, as values and as JSON. Pure.
 
-A picture is complete, or only tells what changed since an earlier one. What it tells of a machine replaces what was
-known of it before, so that a picture may be taken in twice, and one that tells too much does no harm.
+A snapshot is complete, or has only what changed since an earlier one. An entry of a machine replaces what was known of
+it before, so that a snapshot may be applied twice, and one with too many entries does no harm.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any, Final
@@ -43,7 +43,7 @@ from cloudgraft.sdk.types import (
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """Which state of which manager: numbers of one manager grow, those of different managers do not compare."""
+    """A state of a manager: numbers of one manager grow, those of different managers do not compare."""
 
     manager: str
     number: int
@@ -61,9 +61,9 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A machine: its name, all ids under which the autoscaler may ask for it, and what is listed of it.
+    """A machine: its name, all ids that the autoscaler may use for it, and its entry in the list.
 
-    Of one that is gone nothing is listed; its ids still lead to its group (R24).
+    One that is gone is not listed; its ids still lead to its group (R24).
     """
 
     name: str
@@ -101,7 +101,7 @@ class GroupSnapshot:
     options: AutoscalingOptions | None = None
     price: Money | None = None  # of a node, per hour
     machines: Sequence[Known] = ()
-    is_complete: bool = True  # else only machines that changed are told of
+    is_complete: bool = True  # False: only machines that changed are included
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,9 +116,9 @@ class Snapshot:
     gpu_types: Sequence[str] = field(default=())
 
 
-# -- forms -------------------------------------------------------------------------------------------------------------
+# -- JSON --------------------------------------------------------------------------------------------------------------
 
-_WHAT: Final = "the node manager's picture"
+WHAT: Final = "the node manager's picture"  # in messages about what cannot be read
 _DIGITS: Final = Context(prec=30)  # of a reference price: more than a double has
 
 
@@ -144,6 +144,10 @@ def _known(*, id: str, placeholder: str | None = None, **rest: Any) -> Known:  #
     return Known(id=id, placeholder=id if placeholder is None else placeholder, **rest)
 
 
+def _other_placeholder(known: Known) -> str | None:
+    return None if known.placeholder == known.id else known.placeholder
+
+
 def _group(*, id: str, min_size: int, max_size: int, debug: str, **rest: Any) -> GroupSnapshot:  # noqa: A002 - likewise
     return GroupSnapshot(group=NodeGroup(id=id, min_size=min_size, max_size=max_size, debug=debug), **rest)
 
@@ -154,23 +158,24 @@ def _snapshot(*, gpu: Mapping[str, Any], **rest: Any) -> Snapshot:
 
 _NAMES: Final = {state: state.name.lower() for state in InstanceState}
 _ERROR: Final = record(InstanceError, spelling=to_camel, code=TEXT, message=TEXT, error_class=WHOLE)
-_KNOWN: Final = Codec(
+KNOWN: Final = Codec(
+    # Omits default values: there are thousands of machines.
     record(
         _known,
         spelling=to_camel,
         name=TEXT,
         id=TEXT,
-        placeholder=Key(TEXT, may_miss=True),
         state=parsed(_named, _NAMES.__getitem__),
-        error=Key(maybe(_ERROR), may_miss=True),
-        provider_id=Key(TEXT, "formerId", may_miss=True),
-        is_gone=Key(FLAG, may_miss=True),
-        is_forgotten=Key(FLAG, may_miss=True),
+        placeholder=Key(TEXT, of=_other_placeholder, may_miss=True, leaves_out=(None,)),
+        provider_id=Key(TEXT, "formerId", may_miss=True, leaves_out=("",)),
+        error=Key(maybe(_ERROR), may_miss=True, leaves_out=(None,)),
+        is_gone=Key(FLAG, may_miss=True, leaves_out=(False,)),
+        is_forgotten=Key(FLAG, may_miss=True, leaves_out=(False,)),
     )
 )
-_OPTIONS: Final = record(AutoscalingOptions, OPTIONS, spelling=to_camel)
+OVERRIDES: Final = record(AutoscalingOptions, OPTIONS, spelling=to_camel)
 _PRICE: Final = record(Money, amount=Key(MONEY, "hourly"), currency=TEXT)
-_GROUP: Final = Codec(
+GROUP: Final = Codec(  # without its machines, which are written and read some at a time
     record(
         _group,
         spelling=to_camel,
@@ -181,7 +186,7 @@ _GROUP: Final = Codec(
         number=WHOLE,
         target=Key(WHOLE, "targetSize"),
         template=TEMPLATE,
-        options=Key(maybe(_OPTIONS), may_miss=True),
+        options=Key(maybe(OVERRIDES), may_miss=True),
         price=Key(maybe(_PRICE), may_miss=True),
         is_complete=FLAG,
     )
@@ -191,66 +196,13 @@ _REFERENCE: Final = record(ReferencePrice, core=_RATE, gib=_RATE, gpus=entries(_
 _GPU: Final[Form[dict[str, Any]]] = record(
     dict, label=Key(TEXT, of="gpu_label"), types=Key(items(TEXT), of="gpu_types")
 )
-_SNAPSHOT: Final = Codec(
+SNAPSHOT: Final = Codec(  # without its groups
     record(
         _snapshot,
         spelling=to_camel,
         revision=parsed(_revision),
         group_ids=items(TEXT),
         reference=Key(maybe(_REFERENCE), "podPrices", may_miss=True),
-        gpu=Key(_GPU, of=lambda picture: picture),
+        gpu=Key(_GPU, of=lambda snapshot: snapshot),
     )
 )
-
-
-# -- writing -----------------------------------------------------------------------------------------------------------
-
-
-def known_json(known: Known) -> dict[str, object]:
-    """A machine. What is as it mostly is, is left out: there are thousands of them."""
-    told: dict[str, object] = {"name": known.name, "id": known.id, "state": _NAMES[known.state]}
-    if known.placeholder != known.id:
-        told["placeholder"] = known.placeholder
-    if known.provider_id:
-        told["formerId"] = known.provider_id
-    if known.error is not None:
-        told["error"] = _ERROR.write(known.error)
-    if known.is_gone:
-        told["isGone"] = True
-    if known.is_forgotten:
-        told["isForgotten"] = True
-    return told
-
-
-def group_json(picture: GroupSnapshot) -> dict[str, object]:
-    """A group without its machines, which are written some at a time."""
-    return _GROUP.write(picture)
-
-
-def general_json(picture: Snapshot) -> dict[str, object]:
-    """What a picture tells beside its groups."""
-    return _SNAPSHOT.write(picture)
-
-
-def options_json(options: AutoscalingOptions) -> dict[str, object]:
-    """What a group overrides, and nothing else."""
-    written: dict[str, object] = _OPTIONS.write(options)
-    return written
-
-
-# -- reading -----------------------------------------------------------------------------------------------------------
-
-
-def known_from_json(data: object) -> Known:
-    """The machine that was written."""
-    return _KNOWN.read(data, f"a machine of {_WHAT}")
-
-
-def group_from_json(data: object, machines: Sequence[Known]) -> GroupSnapshot:
-    """The group that was written; its machines were read before, some at a time."""
-    return replace(_GROUP.read(data, _WHAT), machines=machines)
-
-
-def snapshot_from_json(data: object, groups: Sequence[GroupSnapshot]) -> Snapshot:
-    """The picture that was written, with the groups that were read before."""
-    return replace(_SNAPSHOT.read(data, _WHAT), groups=groups)

@@ -12,7 +12,7 @@ from cloudgraft.engine.machines.states import SHOWN
 from cloudgraft.nodemanager.api import schemas
 from cloudgraft.nodemanager.declared_groups import Declarations
 from cloudgraft.nodemanager.manager import Manager
-from cloudgraft.nodemanager.snapshot import options_json
+from cloudgraft.nodemanager.snapshot import OVERRIDES
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, UnsupportedError
 from cloudgraft.store.journal import EventQuery
 from cloudgraft.store.records import DeclaredGroup, MachineRecord, State
@@ -83,7 +83,7 @@ def _groups(router: APIRouter, manager: Manager) -> None:
         said = manager.group(group).spec.options
         if said is None:
             raise NotFoundError(f"node group {group!r} has no options of its own")
-        return schemas.Options.model_validate(options_json(said))
+        return schemas.Options.model_validate(OVERRIDES.write(said))
 
     @router.get("/gpu", operation_id="getGpu")
     async def gpu(_: Reader) -> schemas.Gpu:

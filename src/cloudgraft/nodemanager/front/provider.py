@@ -15,22 +15,14 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote
 
 from cloudgraft.engine.groups.prices import node_price, pod_price
 from cloudgraft.nodemanager.front.views import View, Views
-from cloudgraft.nodemanager.snapshot import (
-    GroupSnapshot,
-    Known,
-    Revision,
-    Snapshot,
-    group_from_json,
-    known_from_json,
-    snapshot_from_json,
-)
+from cloudgraft.nodemanager.snapshot import GROUP, KNOWN, SNAPSHOT, WHAT, GroupSnapshot, Known, Revision, Snapshot
 from cloudgraft.sdk.backoff import Backoff
 from cloudgraft.sdk.errors import (
     CloudgraftError,
@@ -124,16 +116,16 @@ class ManagerLink:
 
 async def _picture(data: Any) -> Snapshot:
     groups = [await _group(entry) for entry in _list(data, "groups")]
-    return snapshot_from_json(data, groups)
+    return replace(SNAPSHOT.read(data, WHAT), groups=groups)
 
 
 async def _group(data: Any) -> GroupSnapshot:
     entries = _list(data, "machines")
     machines: list[Known] = []
     async for some in in_slices(entries, _SLICE):
-        machines += [known_from_json(entry) for entry in some]
+        machines += [KNOWN.read(entry, f"a machine of {WHAT}") for entry in some]
     await asyncio.sleep(0)  # a large group, or many, must not keep the autoscaler's calls waiting (law 1)
-    return group_from_json(data, machines)
+    return replace(GROUP.read(data, WHAT), machines=machines)
 
 
 async def _changed(data: Any) -> Changed:
