@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
+from typing import Any
 from urllib.parse import quote
 
 from msgspec import MsgspecError
@@ -18,6 +19,7 @@ from cloudgraft.kube.objects import Change, Kind, Listing, Manifest, PatchStyle,
 from cloudgraft.kube.rights import Right
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, UnavailableError
 
+_METHODS = {"create": "POST", "patch": "PATCH", "delete": "DELETE"}  # other verbs read
 _PAGE = 500
 _WATCH_SECONDS = 60  # the server ends a watch after this; the next one continues there
 _LONGEST_WATCH = _WATCH_SECONDS + 15.0
@@ -78,25 +80,22 @@ class KubeClient:
 
     async def get(self, kind: Kind[V], name: str, *, namespace: str = "") -> V:
         """One object. Raises NotFoundError when there is none of that name."""
-        what = f"cannot read {kind.plural}/{name}"
-        path = _path(kind, namespace, name)
-        return await self._object(kind, Call(what=what, method="GET", path=path, right=_right(kind, "get", namespace)))
+        return await self._object(kind, _call("read", kind, "get", namespace, name))
 
     async def list(self, kind: Kind[V], *, namespace: str = "") -> Listing[V]:
         """All objects of a kind. Raises ExpiredError when the list expired between two pages: list again."""
-        what = f"cannot list {kind.plural}"
         items: list[V] = []
         size = 0
         query = {"limit": str(_PAGE)} | _selected(kind)
-        path, right = _path(kind, namespace), _right(kind, "list", namespace)
         while True:
-            data = await self._api.call(Call(what=what, method="GET", path=path, query=query, right=right))
-            with self._understood(what):
+            call = _call("list", kind, "list", namespace, query=query)
+            data = await self._api.call(call)
+            with self._understood(call.what):
                 page, version, more = decode_page(kind, data)
             items += page
             size += len(data)
             if size > self._api.most_listed:
-                raise DeadlineError(f"{what}: the list has more than {self._api.most_listed >> 20} MiB")
+                raise DeadlineError(f"{call.what}: the list has more than {self._api.most_listed >> 20} MiB")
             if not more:
                 return Listing(items=tuple(items), version=version)
             query = query | {"continue": more}
@@ -106,26 +105,22 @@ class KubeClient:
 
         Raises ExpiredError when the API no longer has the changes since then: list again.
         """
-        what = f"cannot watch {kind.plural}"
         query = {
             "watch": "true",
             "resourceVersion": version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(_WATCH_SECONDS),
         } | _selected(kind)
-        path, right = _path(kind, namespace), _right(kind, "watch", namespace)
-        call = Call(what=what, method="GET", path=path, query=query, right=right)
+        call = _call("watch", kind, "watch", namespace, query=query)
         async with aclosing(self._api.stream(call, seconds=_LONGEST_WATCH)) as lines:
             async for line in lines:
-                with self._understood(what):
+                with self._understood(call.what):
                     change = decode_change(kind, line)
                 yield change
 
     async def create(self, kind: Kind[V], manifest: Manifest, *, namespace: str = "") -> V:
         """Creates an object. Raises AlreadyExistsError when there is one of that name."""
-        what = f"cannot create one of the {kind.plural}"
-        path, right = _path(kind, namespace), _right(kind, "create", namespace)
-        return await self._object(kind, Call(what=what, method="POST", path=path, body=manifest, right=right))
+        return await self._object(kind, _call("create one of the", kind, "create", namespace, body=manifest))
 
     async def patch(
         self,
@@ -138,10 +133,7 @@ class KubeClient:
         style: PatchStyle = PatchStyle.STRATEGIC,
     ) -> V:
         """Changes an object, or only its ``status``. Raises NotFoundError when there is none of that name."""
-        path = _path(kind, namespace, name, subresource)
-        right = _right(kind, "patch", namespace, subresource)
-        what = f"cannot change {kind.plural}/{name}"
-        call = Call(what=what, method="PATCH", path=path, body=patch, media_type=style.value, right=right)
+        call = _call("change", kind, "patch", namespace, name, subresource, body=patch, media_type=style.value)
         return await self._object(kind, call)
 
     async def delete(
@@ -165,9 +157,7 @@ class KubeClient:
             options["gracePeriodSeconds"] = grace_seconds
         if foreground:
             options["propagationPolicy"] = "Foreground"
-        what = f"cannot delete {kind.plural}/{name}"
-        path, right = _path(kind, namespace, name), _right(kind, "delete", namespace)
-        await self._api.call(Call(what=what, method="DELETE", path=path, body=options, right=right))
+        await self._api.call(_call("delete", kind, "delete", namespace, name, body=options))
 
     async def close(self) -> None:
         """Closes all connections."""
@@ -189,15 +179,20 @@ class KubeClient:
             ) from error
 
 
-def _path(kind: Kind[V], namespace: str, name: str = "", subresource: str = "") -> str:
+def _call(
+    words: str, kind: Kind[V], verb: str, namespace: str, name: str = "", subresource: str = "", **rest: Any
+) -> Call:
+    """A call of the API's verb, with the right that it needs; ``words`` say what it does, for messages."""
     parts = [kind.base, *(("namespaces", quote(namespace, safe="")) if namespace else ()), kind.plural]
     parts += [quote(part, safe="") for part in (name, subresource) if part]
-    return "/".join(parts)
-
-
-def _right(kind: Kind[V], verb: str, namespace: str, subresource: str = "") -> Right:
     resource = f"{kind.plural}/{subresource}" if subresource else kind.plural
-    return Right(verb=verb, resource=resource, group=kind.group, namespace=namespace)
+    return Call(
+        what=f"cannot {words} {kind.plural}" + (f"/{name}" if name else ""),
+        method=_METHODS.get(verb, "GET"),
+        path="/".join(parts),
+        right=Right(verb=verb, resource=resource, group=kind.group, namespace=namespace),
+        **rest,
+    )
 
 
 def _selected(kind: Kind[V]) -> dict[str, str]:

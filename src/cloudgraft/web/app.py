@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 
 from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
-from cloudgraft.web.authentication import OPEN_PATHS, AuditLog, FrontDoor
+from cloudgraft.web.authentication import OPEN_PATHS, AuditLog, AuthenticationMiddleware
 from cloudgraft.web.identity import Gatekeeper
 from cloudgraft.web.problems import MEDIA_TYPE, PROBLEMS, Fault, Problem, error_of, problem_of
 
@@ -48,7 +48,7 @@ def make_app(  # noqa: PLR0913 - the parts of an application, each by its name
     app = FastAPI(
         title=title, version=version, description=description, docs_url=None, redoc_url=None, responses=PROBLEMS
     )
-    app.add_middleware(FrontDoor, gatekeeper=gatekeeper, audit=audit, max_body=max_body)
+    app.add_middleware(AuthenticationMiddleware, gatekeeper=gatekeeper, audit=audit, max_body=max_body)
     app.add_exception_handler(CloudgraftError, _known)
     app.add_exception_handler(RequestValidationError, _invalid)
     routers = [_health(ready), *([_metrics(metrics)] if metrics is not None else []), *routers]
@@ -148,7 +148,7 @@ def _methods_of(routes: Sequence[BaseRoute], request: Request) -> str:
 
 
 def _described(app: FastAPI) -> dict[str, Any]:
-    """OpenAPI 3.1, with what FastAPI does not know: the allowed roles, and the form of problems."""
+    """OpenAPI 3.1, with what FastAPI does not know: authentication, and the form of problems."""
     if app.openapi_schema is None:
         schema = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         components = schema.setdefault("components", {})

@@ -19,7 +19,6 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cloudgraft.certs.token_file import bearer_of
-from cloudgraft.net.connections import UNKNOWN, Refuse
 from cloudgraft.sdk.errors import (
     AuthenticationError,
     CloudgraftError,
@@ -100,7 +99,7 @@ class AuditLog:
 
 
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})  # paths that need no authentication
-DOOR: Final = "door"  # in the state of a request: receives whether the client is known
+REPORT_CLIENT: Final = "report_client"  # in the state of a request: called with whether the client is known
 PEER_NAMES: Final = "peer_names"  # in the state of a request: the names in the client's certificate
 AUDITED: Final = "audited"  # in the state of a request: a route's own decision whether it is audited
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -108,22 +107,7 @@ _REFUSALS: Final = frozenset({401, 403})
 _LOG = logging.getLogger("cloudgraft.web")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
-    """Records for the listener whether the client of a connection is known."""
-
-    trust: Callable[[], None]
-    refuse: Refuse
-
-    def admit(self, caller: Caller | None) -> None:
-        """Trusts the connection of a known caller; counts that of an unknown one (None) as rejected."""
-        if caller is None:
-            self.refuse(UNKNOWN)
-        else:
-            self.trust()
-
-
-class FrontDoor:
+class AuthenticationMiddleware:
     """Authenticates every request except health checks, limits its body, handles bugs, and writes the audit log.
 
     It wraps all routes, not each one: a route without a check of its own is still closed to unknown callers.
@@ -141,9 +125,9 @@ class FrontDoor:
             await self._app(scope, receive, send)
             return
         caller = self._identify(scope)
-        door: Door | None = scope.get("state", {}).get(DOOR)
-        if door is not None:
-            door.admit(caller)
+        report: Callable[[bool], None] | None = scope.get("state", {}).get(REPORT_CLIENT)
+        if report is not None:
+            report(caller is not None)
         visit = _Visit(scope, receive, send, caller, audit=self._audit, max_body=self._max_body)
         try:
             if caller is None and scope["path"] not in OPEN_PATHS:
@@ -199,8 +183,8 @@ class _Visit:
 
     async def write_down(self) -> None:
         """Writes the audit record, if this request needs one."""
-        is_told = bool(self.state.get(AUDITED, self._scope["method"] not in _READING))
-        if not is_told and self.status not in _REFUSALS:
+        is_audited = bool(self.state.get(AUDITED, self._scope["method"] not in _READING))
+        if not is_audited and self.status not in _REFUSALS:
             return
         client = self._scope.get("client")
         record = AuditRecord(
@@ -252,26 +236,14 @@ def allowed(*roles: str) -> Any:
 
     ``async def route(caller: Annotated[Caller, allowed("operator")])``
     """
-    return Depends(_Allowed(roles))
 
-
-class _Allowed:
-    def __init__(self, roles: tuple[str, ...]) -> None:
-        self.roles = roles
-
-    def __repr__(self) -> str:
-        return f"allowed{self.roles}"
-
-    async def __call__(self, request: Request) -> Caller:
+    async def check(request: Request) -> Caller:
         caller = caller_of(request)
-        if not caller.may(*self.roles):
+        if not caller.may(*roles):
             raise PermissionDeniedError(
-                f"{caller.name} has the role {caller.role}; this needs {' or '.join(self.roles)}: see the clients in "
-                "the server's configuration"
+                f"{caller.name} has the role {caller.role}; this needs {' or '.join(roles)}: see the clients in the "
+                "server's configuration"
             )
         return caller
 
-
-def roles_of(call: Callable[..., Any] | None) -> tuple[str, ...]:
-    """The roles that a dependency requires; empty for any other dependency."""
-    return call.roles if isinstance(call, _Allowed) else ()
+    return Depends(check)

@@ -26,7 +26,7 @@ from cloudgraft.certs.names import names_in_der
 from cloudgraft.certs.pem import load_authority, load_tls, stamp
 from cloudgraft.net.connections import Connections, LimitedSocket, ListenerMetrics, connection_limit
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError, UnavailableError
-from cloudgraft.web.authentication import DOOR, PEER_NAMES, Door
+from cloudgraft.web.authentication import PEER_NAMES, REPORT_CLIENT
 from cloudgraft.web.problems import MEDIA_TYPE, problem_of
 
 _LOG = logging.getLogger("cloudgraft.web")
@@ -227,8 +227,14 @@ class _CertifiedProtocol(H11Protocol):
         names = names_in_der(der) if der else ()
         descriptor = transport.get_extra_info("socket").fileno()
         self.limited.greet(descriptor)
-        door = Door(trust=lambda: self.limited.trust(descriptor), refuse=self.limited.refuse)
-        self.app_state = {**self.app_state, PEER_NAMES: names, DOOR: door}
+
+        def report(is_known: bool) -> None:  # noqa: FBT001 - the only argument of a callback
+            if is_known:
+                self.limited.trust(descriptor)
+            else:
+                self.limited.refuse(UNKNOWN)
+
+        self.app_state = {**self.app_state, PEER_NAMES: names, REPORT_CLIENT: report}
 
 
 class _ReloadingContext:
