@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from cloudgraft.cli.main import VERBS, cloudgraft
 from cloudgraft.config import reference as config_reference
-from cloudgraft.discovery.api.app import discovery_app, discovery_gauges
+from cloudgraft.discovery.api.app import PeriodicWork, discovery_app
 from cloudgraft.dock.hub.metrics import DockMetrics
 from cloudgraft.drivers.http.openapi import description_json
 from cloudgraft.drivers.http.receiver import receiver_source
@@ -91,7 +91,8 @@ def _help(command: click.Command, context: click.Context, level: int) -> list[st
 
 def metrics_page() -> str:
     discovery = CollectorRegistry()
-    discovery_gauges(discovery)
+    core: Any = None  # nothing runs: it only makes its gauges
+    PeriodicWork(core, discovery)
     families = sorted(
         [
             *ServiceMetrics().registry.collect(),

@@ -20,7 +20,7 @@ from cloudgraft.app.reload import signature, watching
 from cloudgraft.cli.discovery_agent import connected
 from cloudgraft.config.programs.discovery import DiscoveryConfig, load_discovery
 from cloudgraft.discovery.api.app import PeriodicWork, discovery_app
-from cloudgraft.discovery.importer import Importer, Namespaced
+from cloudgraft.discovery.importer import Importer
 from cloudgraft.discovery.service import Discovery
 from cloudgraft.discovery.store.vault import Vault
 from cloudgraft.net.connections import ListenerMetrics
@@ -169,8 +169,8 @@ class DiscoveryServer:
             if self._config.import_secrets is not None:
                 kube = connected(self._config.import_secrets)
                 stack.push_async_callback(kube.close)
-                source = Namespaced(kube, self._config.import_secrets.namespace)
-                await stack.enter_async_context(_working(Importer(source, self.core).run, "importer"))
+                importer = Importer(kube, self._config.import_secrets.namespace, self.core)
+                await stack.enter_async_context(_working(importer.run, "importer"))
             await self.listener.open()
             stack.push_async_callback(self.listener.close, self._config.grace.total_seconds())
             _LOG.info("serving", extra={"address": self.listener.url, "database": self.core.label})

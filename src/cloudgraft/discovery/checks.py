@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
 
@@ -38,7 +38,7 @@ def check_cluster_id(id_: str) -> None:
 def check_spec(spec: ClusterSpec) -> None:
     """Checks the declaration of a cluster."""
     check_cluster_id(spec.id)
-    _check_text(spec.display_name, "a display name")
+    check_text(spec.display_name, "a display name")
     if len(spec.labels) > _MOST_ENTRIES:
         raise InvalidArgumentError(f"a cluster has at most {_MOST_ENTRIES} labels")
     for key, value in spec.labels.items():
@@ -47,9 +47,9 @@ def check_spec(spec: ClusterSpec) -> None:
     check_resources(spec.capacity, "the capacity")
     if spec.max_nodes is not None and spec.max_nodes < 0:
         raise InvalidArgumentError("a cluster cannot have less than 0 nodes")
-    _check_text(spec.resource_slice_class, "a resource slice class", is_needed=True)
+    check_text(spec.resource_slice_class, "a resource slice class", is_needed=True)
     network = spec.network
-    _check_text(network.address, "the address of a gateway", is_needed=network.mode is NetworkMode.ADDRESS_OVERRIDE)
+    check_text(network.address, "the address of a gateway", is_needed=network.mode is NetworkMode.ADDRESS_OVERRIDE)
     if not (0 <= network.port <= _HIGHEST_PORT and 0 <= network.node_port <= _HIGHEST_PORT):
         raise InvalidArgumentError(f"a port is from 0 to {_HIGHEST_PORT}")
 
@@ -62,7 +62,7 @@ def check_heartbeat(beat: Heartbeat) -> None:
     for id_, taken in beat.offloaded_by.items():
         check_cluster_id(id_)
         check_resources(taken, "what is offloaded")
-    _check_text(beat.agent_version, "an agent's version")
+    check_text(beat.agent_version, "an agent's version")
 
 
 def check_resources(resources: Resources, what: str, *, is_needed: bool = False) -> None:
@@ -76,16 +76,6 @@ def check_resources(resources: Resources, what: str, *, is_needed: bool = False)
             raise InvalidArgumentError(f"{what}: {name[:80]!r} is no name of a resource")
         if quantity.value < 0:
             raise InvalidArgumentError(f"{what}: {name} cannot be less than 0")
-
-
-def check_owner(owner: str) -> None:
-    """Checks the owner of a reservation."""
-    _check_text(owner, "the owner of a reservation", is_needed=True)
-
-
-def check_reservation_id(id_: str) -> None:
-    """Checks the form of an id; the database knows whether it exists."""
-    _check_text(id_, "the id of a reservation", is_needed=True)
 
 
 def check_kubeconfig(kubeconfig: str) -> None:
@@ -105,21 +95,17 @@ def check_prices(lists: Sequence[PriceList]) -> None:
     for prices in lists:
         if not _CURRENCY.fullmatch(prices.currency):
             raise InvalidArgumentError(f"{prices.currency[:20]!r} is no currency: three capitals, such as EUR")
-        _check_units(prices.unit)
+        if len(prices.unit) > _MOST_ENTRIES:
+            raise InvalidArgumentError(f"a price list has at most {_MOST_ENTRIES} resources")
+        for name, price in prices.unit.items():
+            if not _KEY.fullmatch(name):
+                raise InvalidArgumentError(f"{name[:80]!r} is no name of a resource")
+            _check_money(price, f"the price of {name}")
         _check_money(prices.fixed_per_node, "the price per node")
         _check_money(prices.peering_fee, "the peering fee")
         begin, end = seconds_of(prices.valid_from, float("-inf")), seconds_of(prices.valid_to, float("inf"))
         if begin >= end:
             raise InvalidArgumentError("a price list must end after it begins")
-
-
-def _check_units(unit: Mapping[str, Decimal]) -> None:
-    if len(unit) > _MOST_ENTRIES:
-        raise InvalidArgumentError(f"a price list has at most {_MOST_ENTRIES} resources")
-    for name, price in unit.items():
-        if not _KEY.fullmatch(name):
-            raise InvalidArgumentError(f"{name[:80]!r} is no name of a resource")
-        _check_money(price, f"the price of {name}")
 
 
 def _check_money(amount: Decimal, what: str) -> None:
@@ -128,7 +114,8 @@ def _check_money(amount: Decimal, what: str) -> None:
         raise InvalidArgumentError(f"{what} must be from 0 to {_MOST_MONEY:f}, with at most {-_FINEST} decimals")
 
 
-def _check_text(text: str, what: str, *, is_needed: bool = False) -> None:
+def check_text(text: str, what: str, *, is_needed: bool = False) -> None:
+    """Checks a text that people read, or the form of an id."""
     if is_needed and not text:
         raise InvalidArgumentError(f"{what} must not be empty")
     if len(text) > _LONGEST or not text.isprintable():

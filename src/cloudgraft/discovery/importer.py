@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncGenerator, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -22,13 +22,10 @@ from cloudgraft.discovery.checks import hide_kubeconfig
 from cloudgraft.discovery.model import CLUSTER_ID, Cluster, ClusterSpec, Network, NetworkMode
 from cloudgraft.discovery.service import Discovery
 from cloudgraft.documents import ForeignDocumentError, parse_json
-from cloudgraft.kube.objects import SECRET_CONTENTS, Change, Kind, Listing, SecretObject, V
-from cloudgraft.kube.watched import Watched
+from cloudgraft.kube.objects import SECRET_CONTENTS, Kind, SecretObject
+from cloudgraft.kube.watched import Source, Watched
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, NotFoundError, PreconditionError
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
-
-if TYPE_CHECKING:
-    from cloudgraft.kube.client import KubeClient  # needs an extra
 
 LABELLED_SECRETS: Final[Kind[SecretObject]] = replace(SECRET_CONTENTS, label_selector="autoscaling=true")
 _LOG = logging.getLogger("cloudgraft.discovery")
@@ -107,30 +104,15 @@ def _amounts(texts: Mapping[str, str]) -> dict[str, Quantity]:
     return {"nvidia.com/gpu" if name == "gpu" else name: amount for name, amount in amounts.items()}
 
 
-class Namespaced:
-    """One namespace of a cluster, as a source for watched copies."""
-
-    def __init__(self, client: KubeClient, namespace: str) -> None:
-        self._client = client
-        self.name = namespace
-
-    async def list(self, kind: Kind[V]) -> Listing[V]:
-        """All objects of a kind."""
-        return await self._client.list(kind, namespace=self.name)
-
-    def watch(self, kind: Kind[V], *, version: str) -> AsyncGenerator[Change[V], None]:
-        """Changes after a version."""
-        return self._client.watch(kind, version=version, namespace=self.name)
-
-
 class Importer:
     """Keeps discovery's clusters equal to the Secrets of one namespace, until cancelled."""
 
-    def __init__(self, source: Namespaced, discovery: Discovery) -> None:
+    def __init__(self, source: Source, namespace: str, discovery: Discovery) -> None:
         self._discovery = discovery
-        self._namespace = source.name
+        self._namespace = namespace
         self._changed = asyncio.Event()
-        self._secrets = Watched(source, LABELLED_SECRETS, on_change=self._changed.set)
+        secrets = replace(LABELLED_SECRETS, namespace=namespace)
+        self._secrets = Watched(source, secrets, on_change=self._changed.set)
         self._reported: dict[str, str] = {}  # errors by the Secret's name, so that each is logged once
         self._handed_in: dict[str, str] = {}  # a digest of the credentials, by cluster
 

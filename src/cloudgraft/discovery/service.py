@@ -288,7 +288,7 @@ class Discovery:
         """
         checks.check_cluster_id(cluster)
         checks.check_resources(resources, "a reservation", is_needed=True)
-        checks.check_owner(owner)
+        checks.check_text(owner, "the owner of a reservation", is_needed=True)
         if not 0 < seconds <= _LONGEST_HOLD:
             raise InvalidArgumentError(f"a reservation is held for more than 0 and at most {_LONGEST_HOLD:.0f} s")
         now = self._clock()
@@ -308,7 +308,7 @@ class Discovery:
 
         ``by`` is the calling client, None one that may change any. PermissionDeniedError when another one owns it.
         """
-        checks.check_reservation_id(reservation)
+        checks.check_text(reservation, "the id of a reservation", is_needed=True)
         return await self._write(partial(statements.confirm, id_=reservation, now=self._clock(), by=by))
 
     async def release(self, reservation: str, *, by: str | None = None) -> None:
@@ -316,7 +316,7 @@ class Discovery:
 
         ``by`` is the calling client, None one that may change any. PermissionDeniedError when another one owns it.
         """
-        checks.check_reservation_id(reservation)
+        checks.check_text(reservation, "the id of a reservation", is_needed=True)
         await self._write(partial(statements.release, id_=reservation, by=by))
 
     async def reservations(self, owner_prefix: str = "") -> Sequence[Reservation]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from cloudgraft.joining.claims import JoinPlan, NewMachine
@@ -79,14 +80,10 @@ class UserDataMaker:
 
     def _checked(self, group: str, plan: JoinPlan) -> list[Mistake]:
         """Examples with and without all that a machine may have, to check both branches of most conditions."""
-        name = "a-machine"
-        bare = NewMachine(name=name, group=group, cloud="a-cloud", settings=plan.settings)
-        full = NewMachine(
-            name=name,
-            group=group,
-            cloud="a-cloud",
-            settings=plan.settings,
-            provider_id=f"example://{name}",
+        bare = NewMachine(name="a-machine", group=group, cloud="a-cloud", settings=plan.settings)
+        full = replace(
+            bare,
+            provider_id="example://a-machine",
             labels={"example.com/pool": "a"},
             taints=(Taint(key="example.com/taint", value="a"),),
         )

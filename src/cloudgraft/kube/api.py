@@ -275,14 +275,12 @@ class Api:
 
 def _open(credentials: Credentials, name: str, timeout: float, networks: AllowedNetworks | None) -> httpx2.AsyncClient:
     with usable(name):
-        params = client_adapter.ConnectionParams(timeout=httpx2.Timeout(timeout))
+        how: dict[str, Any] = {}
         if networks is not None:
             user = credentials.user or User()
             context = client_adapter.verify_cluster(credentials.cluster, user, credentials.abs_file, trust_env=False)
-            transport: Any = CheckedTransport(context, networks)  # lightkube declares the synchronous kind
-            params = client_adapter.ConnectionParams(
-                timeout=httpx2.Timeout(timeout), trust_env=False, transport=transport
-            )
+            how = {"trust_env": False, "transport": CheckedTransport(context, networks)}
+        params = client_adapter.ConnectionParams(timeout=httpx2.Timeout(timeout), **how)
         client = client_adapter.AsyncClient(credentials, params)
         if networks is None:
             read_in_steps(client)

@@ -88,7 +88,7 @@ class KubeClient:
         size = 0
         query = {"limit": str(_PAGE)} | _selected(kind)
         while True:
-            call = _call("list", kind, "list", namespace, query=query)
+            call = _call("list", kind, "list", namespace or kind.namespace, query=query)
             data = await self._api.call(call)
             with self._understood(call.what):
                 page, version, more = decode_page(kind, data)
@@ -111,7 +111,7 @@ class KubeClient:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(_WATCH_SECONDS),
         } | _selected(kind)
-        call = _call("watch", kind, "watch", namespace, query=query)
+        call = _call("watch", kind, "watch", namespace or kind.namespace, query=query)
         async with aclosing(self._api.stream(call, seconds=_LONGEST_WATCH)) as lines:
             async for line in lines:
                 with self._understood(call.what):

@@ -135,6 +135,7 @@ class Kind(Generic[V_co]):
     plural: str
     field_selector: str = ""
     label_selector: str = ""
+    namespace: str = ""  # list and watch only this one, unless a call names another
     view: str = ""  # one of several views; empty: the only one
 
     @property

@@ -10,12 +10,11 @@ import asyncio
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.fleet import Group
-from cloudgraft.engine.groups.prices import ReferencePrice
 from cloudgraft.engine.groups.specs import GroupSpec
 from cloudgraft.engine.machines.states import SHOWN
 from cloudgraft.nodemanager.snapshot import GROUP, KNOWN, SNAPSHOT, GroupSnapshot, Known, Revision, Snapshot, forgotten
@@ -24,6 +23,7 @@ from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.sdk.types import InstanceError, InstanceState, NodeGroup
 from cloudgraft.store.records import MachineRecord, State
 
+_NO_REVISION: Final = Revision("", 0)
 _SLICE: Final = 250  # machines that are written before other tasks run
 _FORGOTTEN: Final = 1000  # machines of a group whose removal fronts can learn one by one
 _MOST_WAITING: Final = 200  # requests that may wait for changes at a time
@@ -43,16 +43,6 @@ class _Track:
     forgotten: dict[str, int] = field(default_factory=dict)  # whose nodes are gone, and since which revision
 
 
-@dataclass(frozen=True, slots=True)
-class _General:
-    """The part of a snapshot that belongs to no group."""
-
-    ids: tuple[str, ...] = ()
-    reference: ReferencePrice | None = None
-    gpu_label: str = ""
-    gpu_types: tuple[str, ...] = ()
-
-
 class Feed:
     """Follows one engine. Revisions belong to this process: after a restart a front gets everything."""
 
@@ -61,7 +51,7 @@ class Feed:
         self._manager = secrets.token_hex(4)
         self._number = 1
         self._tracks: dict[str, _Track] = {}
-        self._general = _General()
+        self._general = Snapshot(revision=_NO_REVISION)  # the part of a snapshot that belongs to no group
         self._waiting: set[asyncio.Future[None]] = set()
         self._is_closed = False
         engine.fleet.watch(self)
@@ -105,7 +95,7 @@ class Feed:
         general = self._now(shown)
         if general != self._general:
             self._general = general
-            self._tracks = {id_: self._tracks[id_] for id_ in general.ids}
+            self._tracks = {id_: self._tracks[id_] for id_ in general.group_ids}
             self._next()
 
     def on_reload(self) -> None:
@@ -114,11 +104,12 @@ class Feed:
         self._next()
         self.on_groups()
 
-    def _now(self, shown: Sequence[Group]) -> _General:
+    def _now(self, shown: Sequence[Group]) -> Snapshot:
         label = self._engine.settings.gpu_label
         types = {group.spec.template.labels[label] for group in shown if label in group.spec.template.labels}
-        return _General(
-            ids=tuple(group.spec.id for group in shown),
+        return Snapshot(
+            revision=_NO_REVISION,
+            group_ids=tuple(group.spec.id for group in shown),
             reference=self._engine.groups.reference_price,
             gpu_label=label,
             gpu_types=tuple(sorted(types)),
@@ -180,17 +171,10 @@ class Feed:
         known, number, general = self._since(since), self._number, self._general
         entries = [
             await self._entry(id_, known)
-            for id_ in general.ids
+            for id_ in general.group_ids
             if id_ in self._tracks and self._tracks[id_].changed > known
         ]
-        snapshot = Snapshot(
-            revision=Revision(self._manager, number),
-            group_ids=general.ids,
-            groups=(),
-            reference=general.reference,
-            gpu_label=general.gpu_label,
-            gpu_types=general.gpu_types,
-        )
+        snapshot = replace(general, revision=Revision(self._manager, number))
         return _joined(SNAPSHOT.write(snapshot), "groups", entries), snapshot.revision
 
     async def group(self, id_: str, since: Revision | None) -> bytes | None:

@@ -109,8 +109,8 @@ class Snapshot:
     """Everything; ``groups`` without those that have not changed."""
 
     revision: Revision
-    group_ids: Sequence[str]  # all groups, in their order
-    groups: Sequence[GroupSnapshot]
+    group_ids: Sequence[str] = ()  # all groups, in their order
+    groups: Sequence[GroupSnapshot] = ()
     reference: ReferencePrice | None = None
     gpu_label: str = ""
     gpu_types: Sequence[str] = field(default=())
@@ -153,7 +153,7 @@ def _group(*, id: str, min_size: int, max_size: int, debug: str, **rest: Any) ->
 
 
 def _snapshot(*, gpu: Mapping[str, Any], **rest: Any) -> Snapshot:
-    return Snapshot(groups=(), gpu_label=gpu["label"], gpu_types=gpu["types"], **rest)
+    return Snapshot(gpu_label=gpu["label"], gpu_types=gpu["types"], **rest)
 
 
 _NAMES: Final = {state: state.name.lower() for state in InstanceState}

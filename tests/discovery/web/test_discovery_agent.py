@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.discovery.agent.agent import Agent, AgentSettings, Register, cluster_id_of
+from cloudgraft.demo.fake_kubernetes.server import KubeApi
+from cloudgraft.discovery.agent.agent import Agent, AgentSettings, cluster_id_of
 from cloudgraft.discovery.agent.measure import Rules
+from cloudgraft.discovery.client import DiscoveryClient
 from cloudgraft.discovery.model import ClusterSpec, Heartbeat, Need, PriceList, Strategy
 from cloudgraft.discovery.service import Discovery
 from cloudgraft.kube.client import KubeClient
@@ -76,7 +78,9 @@ async def kube(api: KubeApi, tmp_path: Path) -> AsyncIterator[KubeClient]:
 
 
 @asynccontextmanager
-async def working(kube: KubeClient, register: Register, settings: AgentSettings = SETTINGS) -> AsyncIterator[Agent]:
+async def working(
+    kube: KubeClient, register: DiscoveryClient | Discovery, settings: AgentSettings = SETTINGS
+) -> AsyncIterator[Agent]:
     agent = Agent(kube, register, settings)
     task = asyncio.create_task(agent.run())
     try:

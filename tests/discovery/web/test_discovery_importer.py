@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.discovery.importer import Importer, Namespaced, cluster_in
+from cloudgraft.demo.fake_kubernetes.server import KubeApi
+from cloudgraft.discovery.importer import Importer, cluster_in
 from cloudgraft.discovery.model import ClusterSpec, NetworkMode
 from cloudgraft.discovery.service import Discovery
 from cloudgraft.kube.client import KubeClient
@@ -56,7 +57,7 @@ async def kube(api: KubeApi, tmp_path: Path) -> AsyncIterator[KubeClient]:
 
 @asynccontextmanager
 async def importing(kube: KubeClient, core: Discovery) -> AsyncIterator[Importer]:
-    importer = Importer(Namespaced(kube, "default"), core)
+    importer = Importer(kube, "default", core)
     task = asyncio.create_task(importer.run())
     try:
         yield importer

@@ -10,22 +10,26 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from cloudgraft._version import __version__
 from cloudgraft.discovery.agent.measure import Rules, measure
 from cloudgraft.discovery.checks import hide_kubeconfig
-from cloudgraft.discovery.model import Cluster, ClusterSpec, Heartbeat, PriceList
+from cloudgraft.discovery.model import ClusterSpec, PriceList
 from cloudgraft.discovery.search.prices import seconds_of
 from cloudgraft.kube.objects import CONFIG_MAPS, NODES, POD_LOADS, ConfigMapObject, Kind
 from cloudgraft.kube.watched import Source, Watched
 from cloudgraft.sdk.errors import CloudgraftError, ConflictError, NotFoundError, PreconditionError, Retry
+
+if TYPE_CHECKING:  # extras, and an agent needs only one of them
+    from cloudgraft.discovery.client import DiscoveryClient
+    from cloudgraft.discovery.service import Discovery
 
 CLUSTER_ID_MAPS: Final[Kind[ConfigMapObject]] = replace(
     CONFIG_MAPS, label_selector="app.kubernetes.io/name=clusterid-configmap"
@@ -37,25 +41,6 @@ _FIRST_LOOK: Final = 2.0
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 10.0  # or the heartbeat interval: a recovered discovery should get a heartbeat soon
 _REFUSED_PAUSE: Final = 60.0
-
-
-class Register(Protocol):
-    """The calls of discovery that an agent needs; see :class:`cloudgraft.discovery.client.DiscoveryClient`."""
-
-    async def cluster(self, id_: str) -> Cluster:
-        """One cluster; NotFoundError."""
-
-    async def put_cluster(self, spec: ClusterSpec, *, revision: int | None = None) -> Cluster:
-        """Declares a cluster; ConflictError when the revision has changed."""
-
-    async def heartbeat(self, cluster: str, heartbeat: Heartbeat) -> None:
-        """Reports a measurement; NotFoundError for an unknown cluster."""
-
-    async def change_prices(self, cluster: str, change: Callable[[Sequence[PriceList]], Sequence[PriceList]]) -> None:
-        """Applies a function to the cluster's prices; ConflictError when they changed meanwhile."""
-
-    async def set_credentials(self, cluster: str, kubeconfig: str) -> None:
-        """Uploads the kubeconfig for peering."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +70,7 @@ async def cluster_id_of(source: Source) -> str:
 class Agent:
     """Reports one cluster until cancelled."""
 
-    def __init__(self, source: Source, register: Register, settings: AgentSettings) -> None:
+    def __init__(self, source: Source, register: DiscoveryClient | Discovery, settings: AgentSettings) -> None:
         self._register = register
         self._settings = settings
         self._nodes = Watched(source, NODES, on_change=_nothing)

@@ -66,17 +66,6 @@ _LOG = logging.getLogger("cloudgraft.discovery")
 _EVERY: Final = 15.0
 
 
-def discovery_gauges(registry: CollectorRegistry) -> tuple[Gauge, Gauge]:
-    """The gauges of clusters and reservations."""
-    clusters = Gauge(
-        "cloudgraft_discovery_clusters", "Clusters that are known, by state.", ["state"], registry=registry
-    )
-    reservations = Gauge(
-        "cloudgraft_discovery_reservations", "Reservations that are alive, by state.", ["state"], registry=registry
-    )
-    return clusters, reservations
-
-
 class PeriodicWork:
     """Removes expired reservations and updates gauges until cancelled. Logs an error once, and retries."""
 
@@ -84,7 +73,12 @@ class PeriodicWork:
         self._core = core
         self._every = every
         self._trouble = False
-        self._clusters, self._reservations = discovery_gauges(registry)
+        self._clusters = Gauge(
+            "cloudgraft_discovery_clusters", "Clusters that are known, by state.", ["state"], registry=registry
+        )
+        self._reservations = Gauge(
+            "cloudgraft_discovery_reservations", "Reservations that are alive, by state.", ["state"], registry=registry
+        )
 
     async def run(self) -> None:
         """Runs until cancelled."""

@@ -64,30 +64,22 @@ class Store:
     async def look(self, since: int) -> Delta | None:
         """Changes since a number; None when there are none."""
 
-        def perform() -> Delta | None:
-            with self._database.transaction(Mode.SNAPSHOT) as connection:
-                seq = read_seq(connection)
-                return None if seq == since else read_delta(connection, since, seq)
+        def changes(connection: Connection) -> Delta | None:
+            seq = read_seq(connection)
+            return None if seq == since else read_delta(connection, since, seq)
 
-        return await self._opened().run(perform, seconds=_LOAD_SECONDS)
+        return await self._opened().run(lambda: self._run(changes, Mode.SNAPSHOT), seconds=_LOAD_SECONDS)
 
     async def read(self, call: Callable[[Connection], T]) -> T:
         """Runs another read."""
-
-        def perform() -> T:
-            with self._database.transaction() as connection:
-                return call(connection)
-
-        return await self._opened().run(perform, seconds=_CALL_SECONDS)
+        return await self._opened().run(lambda: self._run(call, Mode.READ), seconds=_CALL_SECONDS)
 
     async def write(self, call: Callable[[Connection, int], T], since: int) -> tuple[T, Delta]:
         """Runs a write, which gets its number, and returns all changes since another."""
 
-        def perform() -> tuple[T, Delta]:
-            with self._database.transaction(Mode.WRITE) as connection:
-                seq = count_up(connection)
-                result = call(connection, seq)
-                return result, read_delta(connection, since, seq)
+        def perform(connection: Connection) -> tuple[T, Delta]:
+            seq = count_up(connection)
+            return call(connection, seq), read_delta(connection, since, seq)
 
         return await self._written(perform)
 
@@ -97,17 +89,20 @@ class Store:
         Heartbeats are frequent, so they are not read back: unless others wrote too, the delta is empty.
         """
 
-        def perform() -> tuple[set[str], Delta]:
-            with self._database.transaction(Mode.WRITE) as connection:
-                seq = count_up(connection)
-                missing = write_beats(connection, seq, beats, at)
-                return missing, Delta(seq=seq) if seq == since + 1 else read_delta(connection, since, seq)
+        def perform(connection: Connection) -> tuple[set[str], Delta]:
+            seq = count_up(connection)
+            missing = write_beats(connection, seq, beats, at)
+            return missing, Delta(seq=seq) if seq == since + 1 else read_delta(connection, since, seq)
 
         return await self._written(perform)
 
-    async def _written(self, perform: Callable[[], T]) -> T:
+    def _run(self, call: Callable[[Connection], T], mode: Mode) -> T:
+        with self._database.transaction(mode) as connection:
+            return call(connection)
+
+    async def _written(self, call: Callable[[Connection], T]) -> T:
         try:
-            return await self._opened().run(perform, seconds=_CALL_SECONDS, is_write=True)
+            return await self._opened().run(lambda: self._run(call, Mode.WRITE), seconds=_CALL_SECONDS, is_write=True)
         except JournalUnavailableError as error:
             if error.is_ambiguous:  # the outcome is unknown: do not claim that nothing was done
                 raise DeadlineError(f"{error.message}; whether it was done is not known: repeat it") from error
