@@ -12,7 +12,7 @@ from cloudgraft.engine.nodes.learned_templates import LearnedTemplates
 from cloudgraft.engine.reporting.report import make_report
 from cloudgraft.engine.reporting.report_json import as_json, as_json_in_slices
 from cloudgraft.nodemanager.feed import Feed
-from cloudgraft.nodemanager.front.provider import _picture
+from cloudgraft.nodemanager.front.provider import _snapshot
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.store.records import Scope
 from cloudgraft.store.schema import HEAD
@@ -63,7 +63,7 @@ async def test_a_snapshot_for_a_front_is_told_in_the_same_json(rig: Rig) -> None
 
 
 async def test_a_front_reads_what_the_autoscaler_is_told(rig: Rig) -> None:
-    read = await _picture(_golden("snapshot.json"))
+    read = await _snapshot(_golden("snapshot.json"))
     for group in read.groups:
         id_ = group.group.id
         assert group.group in await rig.provider.node_groups()

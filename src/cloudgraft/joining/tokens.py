@@ -89,7 +89,8 @@ class Tokens:
             except BaseException:
                 unhide(token.secret)
                 raise
-            self._keep(name, _Minted(token, counter, self._clock(), ttl.total_seconds()))
+            self._drop(name)
+            self._minted[name] = _Minted(token, counter, self._clock(), ttl.total_seconds())
             return token
         raise PreconditionError(
             f"there are {_COUNTERS} bootstrap tokens for machine {name} already: they go when they expire, or with "
@@ -148,10 +149,6 @@ class Tokens:
                 "auth-extra-groups": ",".join(groups),
             },
         }
-
-    def _keep(self, name: str, minted: _Minted) -> None:
-        self._drop(name)
-        self._minted[name] = minted
 
     def _drop(self, name: str) -> None:
         known = self._minted.pop(name, None)

@@ -118,21 +118,6 @@ class SecretJson(msgspec.Struct):
 Content = dict[str, Any]
 
 
-def config_map(wire: ConfigMapJson) -> ConfigMapObject:
-    """A ConfigMap with its texts."""
-    return ConfigMapObject(**common(wire.metadata), data=wire.data or {})
-
-
-def named(wire: AnyJson) -> Object:
-    """The name and the metadata."""
-    return Object(**common(wire.metadata))
-
-
-def secret(wire: SecretJson) -> SecretObject:
-    """A Secret with its data."""
-    return SecretObject(**common(wire.metadata), data=wire.data or {})
-
-
 def machine_class(wire: Content) -> MachineClassObject:
     """The whole object."""
     # Items of a list may lack their kind.
@@ -240,19 +225,19 @@ def node(wire: NodeJson) -> Node:
     )
 
 
-def lease(wire: LeaseJson) -> Lease:
-    """The time of the last renewal."""
-    return Lease(**common(wire.metadata), renewed_at=seconds(wire.spec.renew_time))
-
-
 # -- Pods --------------------------------------------------------------------------------------------------------------
 # As they are displayed, and with the resources that they use on their nodes.
 
 
+class _Requirements(msgspec.Struct):
+    requests: dict[str, str | int] | None = None
+
+
 class _Container(msgspec.Struct, rename="camel"):
-    name: str
+    name: str = ""
     image: str = ""
     restart_policy: str = ""
+    resources: _Requirements = msgspec.field(default_factory=_Requirements)
 
 
 class _PodSpec(msgspec.Struct, rename="camel"):
@@ -260,6 +245,7 @@ class _PodSpec(msgspec.Struct, rename="camel"):
     host_network: bool = False
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
+    overhead: dict[str, str | int] | None = None
 
 
 class _PodStatus(msgspec.Struct):
@@ -271,30 +257,6 @@ class PodJson(msgspec.Struct):
 
     metadata: Meta
     spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
-    status: _PodStatus = msgspec.field(default_factory=_PodStatus)
-
-
-class _Requirements(msgspec.Struct):
-    requests: dict[str, str | int] | None = None
-
-
-class _LoadContainer(msgspec.Struct, rename="camel"):
-    restart_policy: str = ""
-    resources: _Requirements = msgspec.field(default_factory=_Requirements)
-
-
-class _LoadSpec(msgspec.Struct, rename="camel"):
-    node_name: str = ""
-    containers: list[_LoadContainer] | None = None
-    init_containers: list[_LoadContainer] | None = None
-    overhead: dict[str, str | int] | None = None
-
-
-class LoadJson(msgspec.Struct):
-    """A pod with the requests of its containers."""
-
-    metadata: Meta
-    spec: _LoadSpec = msgspec.field(default_factory=_LoadSpec)
     status: _PodStatus = msgspec.field(default_factory=_PodStatus)
 
 
@@ -314,14 +276,14 @@ def pod(wire: PodJson) -> Pod:
     )
 
 
-def _asking(wire: list[_LoadContainer] | None) -> tuple[Container, ...]:
+def _asking(wire: list[_Container] | None) -> tuple[Container, ...]:
     return tuple(
         Container(requests=amounts(container.resources.requests), restart_policy=container.restart_policy)
         for container in wire or ()
     )
 
 
-def load(wire: LoadJson) -> PodLoad:
+def load(wire: PodJson) -> PodLoad:
     """The resources that it uses on its node."""
     spec = wire.spec
     priced = PricedPod(
@@ -376,11 +338,11 @@ class _Review(msgspec.Struct):
 _VIEWS: dict[str, tuple[Any, Callable[[Any], Object]]] = {
     "nodes": (NodeJson, node),
     "pods": (PodJson, pod),
-    "pods/load": (LoadJson, load),
-    "configmaps": (ConfigMapJson, config_map),
-    "leases": (LeaseJson, lease),
-    "secrets": (AnyJson, named),
-    "secrets/contents": (SecretJson, secret),
+    "pods/load": (PodJson, load),
+    "configmaps": (ConfigMapJson, lambda wire: ConfigMapObject(**common(wire.metadata), data=wire.data or {})),
+    "leases": (LeaseJson, lambda wire: Lease(**common(wire.metadata), renewed_at=seconds(wire.spec.renew_time))),
+    "secrets": (AnyJson, lambda wire: Object(**common(wire.metadata))),
+    "secrets/contents": (SecretJson, lambda wire: SecretObject(**common(wire.metadata), data=wire.data or {})),
     "machineclasses": (Content, machine_class),
     WHOLE_CONTENT: (Content, custom),
 }

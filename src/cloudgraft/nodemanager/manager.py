@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.fleet import Group
@@ -16,6 +17,15 @@ from cloudgraft.store.records import MachineRecord, State
 from cloudgraft.web.pages import cursor_after, key_of
 
 _AWAY = 2.0  # seconds after which to retry at a replica that does not lead
+
+
+@contextmanager
+def retried_soon() -> Iterator[None]:
+    """Adds a short Retry-After to an error of a replica that is unavailable."""
+    try:
+        yield
+    except UnavailableError as error:
+        raise UnavailableError(error.message, retry_after=_AWAY) from error
 
 
 class Manager:
@@ -31,10 +41,8 @@ class Manager:
 
     async def leading(self) -> None:
         """503 with Retry-After if this replica does not lead: behind one address, the next attempt finds the leader."""
-        try:
+        with retried_soon():
             self.engine.check_open()
-        except UnavailableError as error:
-            raise UnavailableError(error.message, retry_after=_AWAY) from error
 
     async def ready(self) -> str:
         """Why this server is not ready; empty when it is."""

@@ -118,7 +118,7 @@ class Snapshot:
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
-WHAT: Final = "the node manager's picture"  # in messages about what cannot be read
+WHAT: Final = "the node manager's snapshot"  # in messages about what cannot be read
 _DIGITS: Final = Context(prec=30)  # of a reference price: more than a double has
 
 

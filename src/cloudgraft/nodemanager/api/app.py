@@ -17,10 +17,10 @@ from cloudgraft.engine.groups.prices import pod_price
 from cloudgraft.nodemanager.api import schemas
 from cloudgraft.nodemanager.api.groups import GroupId, Reader, group_routes, read_routes
 from cloudgraft.nodemanager.changes import MOST_KEYS, Asked, Outcome
-from cloudgraft.nodemanager.manager import Manager
+from cloudgraft.nodemanager.manager import Manager, retried_soon
 from cloudgraft.nodemanager.snapshot import Revision
 from cloudgraft.sdk.contain import follow_caller
-from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, UnavailableError, UnsupportedError
+from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, UnsupportedError
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.web.app import make_app
@@ -56,7 +56,6 @@ _JSON: Final = "application/json"
 _MADE: Final[dict[int | str, dict[str, Any]]] = {
     202: {"model": schemas.ChangeAnswer, "description": "It is recorded; its operations go on."}
 }
-_AWAY: Final = 2.0
 
 
 def front_routes(manager: Manager) -> APIRouter:
@@ -97,10 +96,8 @@ def _snapshot(router: APIRouter, manager: Manager) -> None:
     @router.post("/refresh", operation_id="refresh", status_code=204, dependencies=[Depends(unaudited)])
     async def refresh(_: Changer) -> Response:
         """Applies changes of the configuration and of the clouds' offers. Runs before every loop of the autoscaler."""
-        try:
+        with retried_soon():
             await manager.provider.refresh()
-        except UnavailableError as error:
-            raise UnavailableError(error.message, retry_after=_AWAY) from error
         manager.feed.sweep()
         return Response(status_code=204, headers={"ETag": etag_of(str(manager.feed.revision))})
 

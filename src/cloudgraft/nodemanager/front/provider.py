@@ -79,7 +79,7 @@ class ManagerLink:
         if since is not None:
             query["since"], headers["If-None-Match"] = str(since), f'"{since}"'
         answer = await self._send("GET", "/v1/snapshot", query=query, headers=headers, timeout=wait + self._timeout)
-        return None if answer.status == _NOT_MODIFIED else await _picture(answer.json)
+        return None if answer.status == _NOT_MODIFIED else await _snapshot(answer.json)
 
     async def refresh(self, seconds: float) -> Revision | None:
         """Makes the manager apply configuration changes; returns the resulting revision."""
@@ -114,7 +114,7 @@ class ManagerLink:
         return await self._client.request(method, path, **how)
 
 
-async def _picture(data: Any) -> Snapshot:
+async def _snapshot(data: Any) -> Snapshot:
     groups = [await _group(entry) for entry in _list(data, "groups")]
     return replace(SNAPSHOT.read(data, WHAT), groups=groups)
 
