@@ -36,13 +36,7 @@ from cloudgraft.net.stepped_http import (
     limited_headers,
     read_in_steps,
 )
-from cloudgraft.sdk.errors import (
-    AuthenticationError,
-    CloudgraftError,
-    DeadlineError,
-    InternalError,
-    UnavailableError,
-)
+from cloudgraft.sdk.errors import AuthenticationError, CloudgraftError, DeadlineError, InternalError, UnavailableError
 
 # -- Connections to foreign endpoints, at allowed addresses only -------------------------------------------------------
 # A name is resolved once, its addresses are checked, and the connection is made to a checked one: a name that

@@ -17,28 +17,8 @@ from pydantic.alias_generators import to_camel
 from cloudgraft.engine.groups.prices import ReferencePrice
 from cloudgraft.engine.groups.spec_json import OPTIONS, TEMPLATE
 from cloudgraft.engine.groups.specs import Money
-from cloudgraft.json_codec import (
-    FLAG,
-    MONEY,
-    TEXT,
-    WHOLE,
-    Codec,
-    Form,
-    Key,
-    entries,
-    items,
-    maybe,
-    parsed,
-    record,
-)
-from cloudgraft.sdk.types import (
-    AutoscalingOptions,
-    Instance,
-    InstanceError,
-    InstanceState,
-    NodeGroup,
-    NodeTemplate,
-)
+from cloudgraft.json_codec import FLAG, MONEY, TEXT, WHOLE, Codec, Form, Key, entries, items, maybe, parsed, record
+from cloudgraft.sdk.types import AutoscalingOptions, Instance, InstanceError, InstanceState, NodeGroup, NodeTemplate
 
 
 @dataclass(frozen=True, slots=True)
