@@ -38,9 +38,8 @@ from cloudgraft.nodemanager.manager import Manager
 from cloudgraft.sdk.types import AutoscalingOptions, NodeRef
 from cloudgraft.service import Call, CloudProviderService
 from cloudgraft.store.sql import SqlJournal
-from cloudgraft.web.authentication import AuditLog
+from cloudgraft.web.authentication import AuditLog, ClientRule, Gatekeeper
 from cloudgraft.web.client import ClientTls, WebClient
-from cloudgraft.web.identity import ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener, WebTls
 from cloudgraft.wire import externalgrpc as wire
 

@@ -32,8 +32,7 @@ from cloudgraft.nodemanager.manager import Manager
 from cloudgraft.sdk.errors import error_table
 from cloudgraft.service.metrics import ServiceMetrics
 from cloudgraft.store.records import State
-from cloudgraft.web.authentication import AuditLog
-from cloudgraft.web.identity import Gatekeeper
+from cloudgraft.web.authentication import AuditLog, Gatekeeper
 from scripts.clouds_page import clouds_page
 from scripts.codes_page import codes_page
 from scripts.contract_pages import conformance_page, contract_page, driver_contract_page

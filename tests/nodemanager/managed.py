@@ -13,9 +13,8 @@ from cloudgraft.certs.authority import DEFAULT_CLIENT, Bundle, create_bundle
 from cloudgraft.nodemanager.api.app import manager_app
 from cloudgraft.nodemanager.front.provider import FrontSettings, ManagerLink, NodeManagerProvider
 from cloudgraft.nodemanager.manager import Manager
-from cloudgraft.web.authentication import AuditLog
+from cloudgraft.web.authentication import AuditLog, ClientRule, Gatekeeper
 from cloudgraft.web.client import ClientTls, WebClient
-from cloudgraft.web.identity import ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener, WebTls
 from tests.engine.engine_rig import Rig, running
 

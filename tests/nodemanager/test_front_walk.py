@@ -26,9 +26,8 @@ from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.types import AutoscalingOptions, NodeRef
 from cloudgraft.store.journal import JournalUnavailableError
 from cloudgraft.store.records import Change
-from cloudgraft.web.authentication import AuditLog
+from cloudgraft.web.authentication import AuditLog, Gatekeeper
 from cloudgraft.web.client import Answer, WebClient
-from cloudgraft.web.identity import Gatekeeper
 from tests.engine.engine_rig import Rig, fake, group, real, running
 from tests.nodemanager.managed import PATIENCE, patient
 

@@ -17,8 +17,7 @@ from cloudgraft.engine.groups.specs import Money
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.nodemanager.api.app import manager_app
 from cloudgraft.nodemanager.manager import Manager
-from cloudgraft.web.authentication import AuditLog
-from cloudgraft.web.identity import Gatekeeper
+from cloudgraft.web.authentication import AuditLog, Gatekeeper
 from cloudgraft.web.listener import WebListener
 from tests.described import check_all, in_a_thread
 from tests.engine.engine_rig import Rig, group, running

@@ -15,9 +15,8 @@ from fastapi import APIRouter
 
 from cloudgraft.sdk.errors import PreconditionError
 from cloudgraft.web.app import make_app
-from cloudgraft.web.authentication import AuditLog, AuditRecord
+from cloudgraft.web.authentication import AuditLog, AuditRecord, Gatekeeper
 from cloudgraft.web.client import WebClient
-from cloudgraft.web.identity import Gatekeeper
 from cloudgraft.web.listener import WebListener
 from tests.conditions import until
 

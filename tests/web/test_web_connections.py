@@ -15,9 +15,8 @@ from cloudgraft.certs.authority import Bundle, create_bundle
 from cloudgraft.net.connections import ListenerMetrics
 from cloudgraft.web import listener as listener_module
 from cloudgraft.web.app import make_app
-from cloudgraft.web.authentication import AuditLog
+from cloudgraft.web.authentication import AuditLog, ClientRule, Gatekeeper
 from cloudgraft.web.client import ClientTls, WebClient
-from cloudgraft.web.identity import ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener, WebTls
 from tests.conditions import until
 

@@ -16,9 +16,8 @@ from cloudgraft.sdk.errors import DeadlineError
 from cloudgraft.web import client as client_module
 from cloudgraft.web import listener as listener_module
 from cloudgraft.web.app import make_app
-from cloudgraft.web.authentication import AuditLog
+from cloudgraft.web.authentication import AuditLog, ClientRule, Gatekeeper
 from cloudgraft.web.client import ClientTls, WebClient
-from cloudgraft.web.identity import ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener, WebTls
 from cloudgraft.web.problems import Problem
 

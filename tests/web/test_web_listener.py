@@ -29,9 +29,8 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
 )
 from cloudgraft.web.app import make_app
-from cloudgraft.web.authentication import AuditLog, allowed, audited, unaudited
+from cloudgraft.web.authentication import AuditLog, Caller, ClientRule, Gatekeeper, allowed, audited, unaudited
 from cloudgraft.web.client import ClientTls, WebClient
-from cloudgraft.web.identity import Caller, ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener, WebTls
 from cloudgraft.web.problems import EditedMeanwhileError
 

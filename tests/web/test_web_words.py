@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.sdk.errors import ConflictError, DeadlineError, InternalError, InvalidArgumentError, UnavailableError
-from cloudgraft.web.identity import ClientRule, Gatekeeper
+from cloudgraft.web.authentication import ClientRule, Gatekeeper
 from cloudgraft.web.pages import cursor_after, etag_of, page, revision_of
 from cloudgraft.web.problems import error_of
 

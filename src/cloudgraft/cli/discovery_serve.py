@@ -27,8 +27,7 @@ from cloudgraft.net.connections import ListenerMetrics
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError
 from cloudgraft.server.signals import StopSignals
 from cloudgraft.store.databases.database import Database
-from cloudgraft.web.authentication import AuditLog
-from cloudgraft.web.identity import ClientRule, Gatekeeper
+from cloudgraft.web.authentication import AuditLog, ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener, WebTls
 
 _LOG = logging.getLogger("cloudgraft.discovery")

@@ -26,8 +26,7 @@ from cloudgraft.server.ops import OpsServer
 from cloudgraft.server.serve import settle
 from cloudgraft.server.signals import StopSignals
 from cloudgraft.service.metrics import ServiceMetrics
-from cloudgraft.web.authentication import AuditLog
-from cloudgraft.web.identity import ClientRule, Gatekeeper
+from cloudgraft.web.authentication import AuditLog, ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener, WebTls
 
 log = logging.getLogger("cloudgraft.manager")

@@ -31,9 +31,8 @@ from cloudgraft.liqo.options import DiscoveryOptions, LiqoOptions, Timeouts
 from cloudgraft.sdk import NodeRef
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.store.sql import SqlJournal
-from cloudgraft.web.authentication import AuditLog
+from cloudgraft.web.authentication import AuditLog, ClientRule, Gatekeeper
 from cloudgraft.web.client import ClientTls
-from cloudgraft.web.identity import ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener, WebTls
 
 # -- discovery server --------------------------------------------------------------------------------------------------

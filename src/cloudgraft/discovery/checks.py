@@ -13,9 +13,6 @@ from cloudgraft.discovery.search.prices import seconds_of
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.secrecy import hide, unhide
 
-# -- Validation --------------------------------------------------------------------------------------------------------
-
-
 _NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _KEY: Final = re.compile(rf"([a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_NAME}")
 _VALUE: Final = re.compile(rf"({_NAME})?")

@@ -15,8 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 
 from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
-from cloudgraft.web.authentication import OPEN_PATHS, AuditLog, AuthenticationMiddleware
-from cloudgraft.web.identity import Gatekeeper
+from cloudgraft.web.authentication import OPEN_PATHS, AuditLog, AuthenticationMiddleware, Gatekeeper
 from cloudgraft.web.problems import MEDIA_TYPE, PROBLEMS, Fault, Problem, error_of, problem_of
 
 DEFAULT_MAX_BODY: Final = 1 << 20  # bytes of a request

@@ -13,8 +13,7 @@ from cloudgraft.discovery.model import ClusterSpec
 from cloudgraft.discovery.service import Discovery
 from cloudgraft.discovery.store.vault import Vault, new_key
 from cloudgraft.sdk.quantity import Quantity
-from cloudgraft.web.authentication import AuditLog
-from cloudgraft.web.identity import ANY_ROLE, ClientRule, Gatekeeper
+from cloudgraft.web.authentication import ANY_ROLE, AuditLog, ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener
 from tests.described import check_all, in_a_thread
 

@@ -18,11 +18,7 @@ from cloudgraft.discovery.model import ClusterState
 from cloudgraft.discovery.service import Discovery
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.web.app import make_app
-from cloudgraft.web.authentication import AuditLog
-from cloudgraft.web.identity import Gatekeeper
-
-# -- Application -------------------------------------------------------------------------------------------------------
-
+from cloudgraft.web.authentication import AuditLog, Gatekeeper
 
 _ABOUT = (
     "Which remote clusters share resources, how much, at what price: clusters, offers and reservations. "

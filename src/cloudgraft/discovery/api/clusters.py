@@ -24,8 +24,7 @@ from cloudgraft.discovery.checks import hide_kubeconfig
 from cloudgraft.discovery.model import Cluster, ClusterState, NetworkMode, PriceList
 from cloudgraft.discovery.service import Discovery
 from cloudgraft.sdk.errors import ConflictError, NotFoundError, PermissionDeniedError
-from cloudgraft.web.authentication import allowed, audited, unaudited
-from cloudgraft.web.identity import Caller
+from cloudgraft.web.authentication import Caller, allowed, audited, unaudited
 from cloudgraft.web.pages import etag_of, page, revision_of
 from cloudgraft.web.problems import EditedMeanwhileError
 

@@ -20,8 +20,7 @@ from cloudgraft.discovery.api.schemas import (
 )
 from cloudgraft.discovery.service import Discovery
 from cloudgraft.sdk.errors import NotFoundError, PreconditionError
-from cloudgraft.web.authentication import allowed, unaudited
-from cloudgraft.web.identity import ANY_ROLE, Caller
+from cloudgraft.web.authentication import ANY_ROLE, Caller, allowed, unaudited
 from cloudgraft.web.pages import page
 
 Searcher = Annotated[Caller, allowed("node-manager", "operator", "read-only")]

@@ -13,8 +13,6 @@ from cloudgraft.discovery.search.prices import asking_at
 from cloudgraft.discovery.search.reservations import Nanos, Record, Stock, state_of, stock_of
 from cloudgraft.discovery.search.selector import Selector
 
-# -- One cluster -------------------------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:

@@ -16,8 +16,7 @@ from cloudgraft.nodemanager.snapshot import OVERRIDES
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, UnsupportedError
 from cloudgraft.store.journal import EventQuery
 from cloudgraft.store.records import DeclaredGroup, MachineRecord, State
-from cloudgraft.web.authentication import allowed
-from cloudgraft.web.identity import Caller
+from cloudgraft.web.authentication import Caller, allowed
 from cloudgraft.web.pages import cursor_after, etag_of, key_of, page, revision_of
 
 # -- Routes for every role ---------------------------------------------------------------------------------------------
