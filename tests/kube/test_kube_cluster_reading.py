@@ -175,7 +175,7 @@ async def test_a_pod_gets_in_by_its_account_and_keeps_up_with_its_token(
     assert (await client.list(NODES)).items == ()
     (directory / "token").unlink()
     tls_api.token = "rotated again"
-    with pytest.raises(AuthenticationError, match="the credentials cannot be had"):
+    with pytest.raises(AuthenticationError, match="cannot get the credentials"):
         await client.list(NODES)
     await client.close()
 

@@ -414,5 +414,9 @@ async def test_what_another_client_reserved_keeps_nothing_else_waiting(
         await until(lambda: gone[1].id not in market.reserved, what="the other one is given back")
         await until(lambda: len(refusals) > 2, what="more rounds")
     assert world.reserved() == ["cluster-a:consumer/a:confirmed"]
-    told = [one for one in caplog.records if one.levelno >= logging.WARNING and "stays reserved" in one.message]
+    told = [
+        one
+        for one in caplog.records
+        if one.levelno >= logging.WARNING and "cannot release the reservation" in one.message
+    ]
     assert len(told) == 1

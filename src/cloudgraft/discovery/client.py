@@ -195,7 +195,7 @@ def _body(make: Callable[[], Message]) -> dict[str, Any]:
         return make().model_dump(mode="json", by_alias=True)
     except ValidationError as error:
         faults = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        raise InvalidArgumentError(f"discovery cannot be asked this: {faults}") from None
+        raise InvalidArgumentError(f"invalid request to discovery: {faults}") from None
 
 
 def _read(model: type[M], answer: Answer) -> M:
@@ -204,8 +204,7 @@ def _read(model: type[M], answer: Answer) -> M:
     except ValidationError as error:
         # Without the values: one of them may be a kubeconfig.
         raise DeadlineError(
-            f"the answer of the server is not what a discovery server says ({error.error_count()} fields are wrong): "
-            "is the address the right one?"
+            f"the response is not one of a discovery server ({error.error_count()} fields are wrong): check the address"
         ) from None
 
 

@@ -143,7 +143,7 @@ class Importer:
         try:
             known = {cluster.spec.id: cluster for cluster in await self._discovery.clusters()}
         except CloudgraftError as error:
-            _LOG.warning("Secrets cannot be imported now: %s", error.message)
+            _LOG.warning("cannot import Secrets now: %s", error.message)
             return False
         is_done = True
         secrets = {secret.name: secret for secret in self._secrets.objects.values() if not secret.deleting}
@@ -209,5 +209,5 @@ class Importer:
 
     def _report(self, name: str, problem: str) -> None:
         if self._reported.get(name) != problem:
-            _LOG.warning("the Secret %s is not imported: %s", name, problem)
+            _LOG.warning("ignoring the Secret %s: %s", name, problem)
         self._reported[name] = problem

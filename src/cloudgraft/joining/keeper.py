@@ -129,7 +129,7 @@ class Keeper:
         if is_news:
             self._told.add(entry)
         level = logging.WARNING if is_news else logging.DEBUG
-        _LOG.log(level, "nodes are not looked after: %s", error, extra={"chore": type(chore).__name__})
+        _LOG.log(level, "cannot update nodes: %s", error, extra={"chore": type(chore).__name__})
 
 
 def _given(chore: TendNode) -> str:

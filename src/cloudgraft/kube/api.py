@@ -301,7 +301,7 @@ def _failures(what: str) -> Iterator[None]:
     except (TooManyHeadersError, TooLongError) as error:
         raise DeadlineError(f"{what}: {error}") from error
     except (ConfigError, OSError) as error:  # a program or a file that provides the credentials
-        raise AuthenticationError(f"{what}: the credentials cannot be had: {error}") from error
+        raise AuthenticationError(f"{what}: cannot get the credentials: {error}") from error
     except (httpx2.InvalidURL, OverflowError) as error:
         raise UnavailableError(f"{what}: the API's address is invalid: {_described(error)}") from error
     except ExceptionGroup as error:  # of concurrent attempts to connect to several addresses

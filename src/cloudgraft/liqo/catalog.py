@@ -52,12 +52,12 @@ class OfferedShapes:
             self._clusters = await self._market.clusters()
         except _AWAY as error:
             if self._clusters is None:
-                raise UnavailableError(f"which clusters there are is not known yet: {error.message}") from error
+                raise UnavailableError(f"the clusters are not known yet: {error.message}") from error
             log.info("discovery is away: using the last known shapes", extra={"error": error.message})
         try:
             self._used = await self._used_by_us()
         except CloudgraftError as error:
-            log.info("what we use of clusters is not known: %s", error.message)
+            log.info("cannot read our reservations: %s", error.message)
         found = all_shapes(self._sizes, self._clusters, self._options.clusters, used=self._used)
         self._shapes = {shape.name: shape for shape in found}
         return found

@@ -135,5 +135,5 @@ def at_cluster(what: str, client: KubeClient) -> Iterator[None]:
             raise
         raise ClusterError(f"{what}: {error.message}") from error
     except Exception as error:
-        log.exception("what a remote cluster says could not be taken in")
+        log.exception("cannot process the response of a remote cluster")
         raise ClusterError(f"{what}: {type(error).__name__}") from error

@@ -60,7 +60,7 @@ class MachineReservations:
                 if each.cluster != one.cluster:
                     await self._market.release(each.id)
         except (CloudgraftError, ClusterError) as error:
-            log.log(level, "what %s uses of cluster %s is not reserved: %s", one.name, one.cluster, error)
+            log.log(level, "cannot confirm the reservation of %s in cluster %s: %s", one.name, one.cluster, error)
 
     async def _confirm(self, kept: Reservation | None, one: Slice) -> None:
         try:
@@ -82,7 +82,7 @@ class MachineReservations:
         try:
             await self.release(name)
         except CloudgraftError as error:
-            log.info("what was reserved for %s is given back later: %s", name, error.message)
+            log.info("the reservation of %s is released later: %s", name, error.message)
 
     async def everything(self) -> Sequence[Reservation]:
         """All reservations for machines of our cluster."""
@@ -100,7 +100,7 @@ class MachineReservations:
             name = each.owner.removeprefix(prefix)
             is_stale = name not in by_name or by_name[name].cluster != each.cluster
             if is_stale and each.state is ReservationState.CONFIRMED:
-                log.info("giving back what %s used of cluster %s: it is gone", name, each.cluster)
+                log.info("releasing the reservation of %s in cluster %s: the machine is gone", name, each.cluster)
                 await self._give_back(each)
         confirmed = {(each.owner, each.cluster) for each in reserved if each.state is ReservationState.CONFIRMED}
         for one in slices:
@@ -114,7 +114,9 @@ class MachineReservations:
         except PermissionDeniedError as error:
             level = logging.DEBUG if one.id in self._refused else logging.WARNING
             self._refused.add(one.id)
-            log.log(level, "what %s used of cluster %s stays reserved: %s", one.owner, one.cluster, error.message)
+            log.log(
+                level, "cannot release the reservation of %s in cluster %s: %s", one.owner, one.cluster, error.message
+            )
 
     async def _owner(self, name: str) -> str:
         return f"{await self._consumer()}/{name}"

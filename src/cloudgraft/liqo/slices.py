@@ -168,7 +168,7 @@ class Slices:
                 return found
             if isinstance(error, PermissionDeniedError):
                 raise
-            raise ConflictError(f"the slice {name_of(manifest)} is going at this moment") from None
+            raise ConflictError(f"the slice {name_of(manifest)} is being deleted") from None
 
     async def answered(self, asked: Slice, seconds: float) -> Slice:
         """Waits for the grant. Raises ClusterError when the slice is refused, gone, or not answered in time."""
@@ -178,7 +178,7 @@ class Slices:
                 async for _ in steps():
                     found = await find(self._client, SLICES, asked.name, asked.space)
                     if found is None or found.uid != asked.uid or found.deleting:
-                        raise ClusterError("somebody deleted the slice", cools=False)
+                        raise ClusterError("the slice was deleted", cools=False)
                     seen = slice_of(found)
                     if seen.answer is Answer.REFUSED:
                         raise ClusterError(seen.why)

@@ -108,7 +108,7 @@ async def test_credentials_come_back_and_only_their_ciphertext_is_kept(
     with pytest.raises(NotFoundError):
         await discovery.set_credentials("a", _SECRET)
     await discovery.put_cluster(spec("a"))
-    with pytest.raises(NotFoundError, match="hand them in first"):
+    with pytest.raises(NotFoundError, match="upload them first"):
         await discovery.credentials("a")
     await discovery.set_credentials("a", "the former")
     await discovery.set_credentials("a", _SECRET)

@@ -125,7 +125,7 @@ async def test_one_bad_secret_is_told_by_name_and_keeps_no_other_out(
         await until(lambda: has(core, "good"))
         assert importer.problems == {"bad": "its key info is not JSON"}
         told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-        assert told == ["the Secret bad is not imported: its key info is not JSON"]
+        assert told == ["ignoring the Secret bad: its key info is not JSON"]
         remove_secret(api, "bad")
         add_secret(api, "bad")
         await until(lambda: has(core, "bad"))

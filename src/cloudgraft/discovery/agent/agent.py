@@ -100,13 +100,13 @@ class Agent:
         while True:
             if not self._is_fresh():
                 if clock.time() - began > _FIRST_LOOK:  # the watches need a moment to deliver their first data
-                    self._warn("the cluster's API is silent: nothing is announced until it is back")
+                    self._warn("the Kubernetes API does not respond: no heartbeat is sent until it is back")
                 await asyncio.sleep(min(1.0, self._settings.every))
                 continue
             try:
                 await self._once()
             except CloudgraftError as error:
-                self._warn(f"discovery does not take what is announced: {error.message}")
+                self._warn(f"discovery rejected the heartbeat: {error.message}")
                 wait = max(pause, error.retry_after or 0.0)
                 # Retry a permanent rejection slowly: a person may still fix it.
                 most = max(_LONGEST_PAUSE, self._settings.every)
@@ -150,7 +150,7 @@ class Agent:
             await self._hand_in()
         except CloudgraftError as error:
             level = logging.DEBUG if self._lacking == error.message else logging.WARNING
-            _LOG.log(level, "prices or credentials are not taken: %s", error.message, extra={"cluster": self._id})
+            _LOG.log(level, "discovery rejected prices or credentials: %s", error.message, extra={"cluster": self._id})
             self._lacking = error.message
             if error.retry is Retry.NO:
                 self._ask_again_at = clock.time() + _REFUSED_PAUSE
@@ -200,7 +200,7 @@ class Agent:
 
     def _hear(self) -> None:
         if self._trouble or self.heartbeats == 1:
-            _LOG.info("discovery knows what this cluster shares", extra={"cluster": self._id})
+            _LOG.info("discovery has accepted a heartbeat", extra={"cluster": self._id})
         self._trouble = ""
 
 

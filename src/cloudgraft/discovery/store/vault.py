@@ -113,7 +113,7 @@ class Vault:
         if key is None:
             raise PreconditionError(
                 f"the credentials of {cluster} were encrypted with the key {sealed.key_id}, which this server does not "
-                "have: add it to the key ring, or hand the credentials in again"
+                "have: add it to the key ring, or upload the credentials again"
             )
         raw = sealed.ciphertext
         nonce, body = raw[1 : 1 + _NONCE_BYTES], raw[1 + _NONCE_BYTES :]
@@ -124,7 +124,7 @@ class Vault:
         except (InvalidTag, ValueError):
             raise PreconditionError(
                 f"the credentials of {cluster} do not decrypt with the key {sealed.key_id}: either that is another key "
-                "by the same id, or they were altered. Put the right key back, or hand the credentials in again"
+                "by the same id, or they were altered. Put the right key back, or upload the credentials again"
             ) from None
 
 
@@ -183,7 +183,7 @@ def read_credentials(connection: Connection, cluster: str) -> Sealed:
     statement = select(table.c.key_id, table.c.ciphertext).where(table.c.cluster_id == cluster)
     row = connection.execute(statement).one_or_none()
     if row is None:
-        raise NotFoundError(f"there are no credentials of a cluster {cluster}: hand them in first")
+        raise NotFoundError(f"cluster {cluster} has no credentials: upload them first")
     return Sealed(key_id=row[0], ciphertext=bytes(row[1]))
 
 

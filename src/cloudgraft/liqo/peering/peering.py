@@ -212,7 +212,7 @@ class Peering:
         except InvalidArgumentError as error:
             raise ClusterError(f"{error.message}: correct it in discovery") from None
         try:
-            with at_cluster("cannot tell whether its kubeconfig leads there", client):
+            with at_cluster("cannot verify that its kubeconfig leads there", client):
                 found = await _id_behind(client, self._options.liqo_namespace)
             if found != cluster:
                 raise ClusterError(f"its kubeconfig leads to cluster {found!r} instead: correct it in discovery")
@@ -266,7 +266,7 @@ class Peering:
         is_shared = await self._is_shared(cluster, space)
         given = await self._credentials(cluster)
         if given is None:
-            log.warning("discovery has no credentials for cluster %s any more: what we made there stays", cluster)
+            log.warning("discovery has no credentials for cluster %s any more: our objects there stay", cluster)
         else:
             async with self._provider(cluster, given) as client:
                 consumer_id = await self._consumer()

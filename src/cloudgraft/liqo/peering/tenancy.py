@@ -61,9 +61,9 @@ async def forget_credentials(client: KubeClient, cluster: str) -> None:
     except TimeoutError:
         if not limit.expired():
             raise
-        log.warning("Liqo does not let go of what it knew of cluster %s: does its controller manager run?", cluster)
+        log.warning("Liqo keeps its old credentials for cluster %s: check that its controller manager runs", cluster)
     except PermissionDeniedError as error:
-        log.warning("Liqo may take cluster %s for dead when it is peered with again: %s", cluster, error.message)
+        log.warning("Liqo may consider cluster %s dead when it is peered again: %s", cluster, error.message)
 
 
 async def _look_until_forgotten(client: KubeClient, cluster: str) -> None:
@@ -151,7 +151,7 @@ async def let_in(provider: Side, given: str) -> str:
     )
     if section(found, "spec").get("authzPolicy") != "TolerateNoHandshake" and not is_ours(found):
         raise ClusterError(
-            f"somebody else's Tenant {found.name} in {provider.space} wants a handshake: finish that peering with "
+            f"the foreign Tenant {found.name} in {provider.space} wants a handshake: finish that peering with "
             "liqoctl, or remove the Tenant"
         )
     try:

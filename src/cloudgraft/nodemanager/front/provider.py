@@ -336,8 +336,8 @@ class NodeManagerProvider(Provider):
                 has_news = await self._read(self._settings.wait)
             except Exception as error:  # on any error: a front that stops reading is outdated for ever
                 if not isinstance(error, CloudgraftError):
-                    log.exception("a snapshot of the node manager could not be taken in", extra={"provider": self.name})
-                    self._note_trouble(f"tells what cannot be taken in: {type(error).__name__}")
+                    log.exception("cannot apply a snapshot of the node manager", extra={"provider": self.name})
+                    self._note_trouble(f"sent a snapshot that cannot be applied: {type(error).__name__}")
                 await self._sleep(backoff.next())
                 continue
             backoff.reset()
