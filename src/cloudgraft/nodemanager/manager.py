@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -14,7 +13,7 @@ from cloudgraft.nodemanager.declared_groups import Declarations, Rules
 from cloudgraft.nodemanager.feed import Feed
 from cloudgraft.sdk.errors import NotFoundError, UnavailableError
 from cloudgraft.store.records import MachineRecord, State
-from cloudgraft.web.pages import cursor_after, key_of
+from cloudgraft.web.pages import page
 
 _AWAY = 2.0  # seconds after which to retry at a replica that does not lead
 
@@ -63,7 +62,7 @@ class Manager:
     def machines(self, group: str, *, limit: int, cursor: str) -> tuple[list[MachineRecord], str]:
         """A page of a group's machines, by name."""
         machines = self.group(group).machines
-        names, following = _page(machines, limit, cursor)
+        names, following = page(machines, limit=limit, cursor=cursor, key=str)
         return [machines[name] for name in names], following
 
     def operations(self, *, group: str, state: str, limit: int, cursor: str) -> tuple[list[Operation], str]:
@@ -73,7 +72,7 @@ class Manager:
             keys = (each.id for record in records for each in operations_of(record) if each.state == state)
         else:
             keys = (id_ for record in records for id_ in operation_ids(record))
-        ids, following = _page(keys, limit, cursor)
+        ids, following = page(keys, limit=limit, cursor=cursor, key=str)
         return [self.operation(id_) for id_ in ids], following
 
     def operation(self, id_: str) -> Operation:
@@ -95,10 +94,3 @@ class Manager:
         for record in group.machines.values():
             found[record.state] += 1
         return found
-
-
-def _page(keys: Iterable[str], limit: int, cursor: str) -> tuple[list[str], str]:
-    """The first keys after the cursor's, without sorting all of them."""
-    after = key_of(cursor) if cursor else ""
-    first = heapq.nsmallest(limit + 1, (key for key in keys if key > after))
-    return first[:limit], cursor_after(first[limit - 1]) if len(first) > limit else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import heapq
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
@@ -29,9 +30,9 @@ def key_of(cursor: str) -> str:
 def page(items: Iterable[T], *, limit: int, cursor: str, key: Callable[[T], str]) -> tuple[Sequence[T], str]:
     """The items of one page, in the order of their keys, and the cursor of the next; empty after the last."""
     after = key_of(cursor) if cursor else None
-    ordered = sorted((item for item in items if after is None or key(item) > after), key=key)
-    shown = ordered[:limit]
-    return shown, cursor_after(key(shown[-1])) if len(ordered) > limit else ""
+    rest = (item for item in items if after is None or key(item) > after)
+    first = heapq.nsmallest(limit + 1, rest, key=key)  # without sorting all of them
+    return first[:limit], cursor_after(key(first[limit - 1])) if len(first) > limit else ""
 
 
 # -- entity tags -------------------------------------------------------------------------------------------------------
