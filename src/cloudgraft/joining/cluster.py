@@ -1,24 +1,152 @@
-"""Answers from memory which nodes the cluster has, and which machine each of them is."""
+"""Answers from memory which nodes the cluster has and which machine each of them is, and maintains those nodes."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from cloudgraft.joining.chores import Chore, ClusterSettings, RemoveNode, TendNode, chores
 from cloudgraft.joining.claims import Claim, JoinedNode, Stage
-from cloudgraft.joining.keeper import Keeper
 from cloudgraft.joining.match import Matches, Problem, ProblemKind, Rivals, matched, rivals
-from cloudgraft.kube.objects import NODES, Node
+from cloudgraft.kube.attempts import Attempts
+from cloudgraft.kube.objects import NODES, Node, PatchStyle
 from cloudgraft.kube.watched import Watched
+from cloudgraft.sdk.errors import (
+    AuthenticationError,
+    CloudgraftError,
+    ConflictError,
+    DeadlineError,
+    NotFoundError,
+    PermissionDeniedError,
+    RateLimitedError,
+    UnavailableError,
+)
 
 if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient
 
+# -- Changes to nodes, made in the background --------------------------------------------------------------------------
+
+
 _LOG = logging.getLogger("cloudgraft.joining")
+_AT_ONCE: Final = 8  # calls at a time
+_PER_ROUND: Final = 200  # chores; then it decides again
+_PAUSE: Final = 0.05  # seconds before a round, because changes seldom come alone; longer where deciding takes long,
+_SHARE: Final = 20  # so that deciding has no more than this part of the time
+_BETWEEN_ROUNDS: Final = 1.0  # seconds; then retries may be due, and machines may have been gone long enough
+# After these the next call would fail in the same way: better to wait for the next round.
+_HOPELESS: Final = (UnavailableError, DeadlineError, RateLimitedError, AuthenticationError)
+
+
+class NodeMaintenance:
+    """Makes changes to nodes. Each is harmless when made twice or too late, and touches only the node it names."""
+
+    def __init__(
+        self, client: KubeClient, decide: Callable[[], Sequence[Chore]], *, may_act: Callable[[], bool]
+    ) -> None:
+        """``decide`` returns the changes to make now; none while that is unknown. ``may_act``: whether we may."""
+        self._client = client
+        self._may_act = may_act
+        self._decide = decide
+        self._attempts = Attempts()
+        self._news = asyncio.Event()
+        self._reported: set[tuple[type[Chore], type[CloudgraftError]]] = set()
+        self.troubles: dict[type[Chore], CloudgraftError] = {}  # current failures, by kind
+
+    def wake(self) -> None:
+        """Starts a round: there may be something to do."""
+        self._news.set()
+
+    async def run(self) -> None:
+        """Works on until cancelled."""
+        pause = _PAUSE
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_BETWEEN_ROUNDS):
+                    await self._news.wait()
+            await asyncio.sleep(pause)
+            self._news.clear()
+            began = time.monotonic()
+            chores = self._decide()
+            pause = max(_PAUSE, (time.monotonic() - began) * _SHARE)
+            await self._carry_out(chores)
+
+    async def _carry_out(self, chores: Sequence[Chore]) -> None:
+        keyed = {chore.key: chore for chore in chores}
+        self._attempts.keep_only(keyed)
+        for kind in self.troubles.keys() - {type(chore) for chore in chores}:
+            del self.troubles[kind]
+        now = time.monotonic()
+        due = [(key, chore) for key, chore in keyed.items() if self._attempts.is_due(key, now)]
+        work = deque(due[:_PER_ROUND])
+        if len(work) < len(due):
+            self._news.set()
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(min(_AT_ONCE, len(work))):
+                tasks.create_task(self._work_off(work))
+
+    async def _work_off(self, work: deque[tuple[str, Chore]]) -> None:
+        while work and self._may_act():
+            key, chore = work.popleft()
+            try:
+                await self._do(chore)
+            except CloudgraftError as error:
+                self._report(chore, error, failures=self._attempts.failed(key, time.monotonic()))
+                if isinstance(error, _HOPELESS):
+                    work.clear()
+            else:
+                self._attempts.succeeded(key, time.monotonic())
+                self._reported = {entry for entry in self._reported if entry[0] is not type(chore)}
+                self.troubles.pop(type(chore), None)
+
+    async def _do(self, chore: Chore) -> None:
+        node = chore.node
+        if isinstance(chore, RemoveNode):
+            with suppress(NotFoundError):
+                await self._client.delete(NODES, node.name, uid=node.uid)
+            _LOG.info("removed node %s: its machine %s is gone", node.name, chore.machine)
+        elif isinstance(chore, TendNode):
+            # With uid and version: not if it is another node by now, nor if it was changed since we read it.
+            patch: dict[str, object] = {"metadata": {"uid": node.uid, "resourceVersion": node.version}}
+            if chore.labels:
+                patch["metadata"] = {"uid": node.uid, "resourceVersion": node.version, "labels": dict(chore.labels)}
+            if chore.provider_id:
+                patch["spec"] = {"providerID": chore.provider_id}
+            await self._client.patch(NODES, node.name, patch, style=PatchStyle.MERGE)
+            _LOG.info("node %s is machine %s: %s", node.name, chore.machine, _given(chore))
+
+    def _report(self, chore: Chore, error: CloudgraftError, *, failures: int) -> None:
+        """Logs one warning per kind of failure, not one per node, and none for a first failure.
+
+        A first failure is often harmless: another client was faster, or we were and have not seen it yet. A node that
+        has just joined is changed by many clients, one after another. But a forbidden call stays forbidden on a retry.
+        """
+        entry = (type(chore), type(error))
+        tolerated = 4 if isinstance(error, ConflictError) else 1
+        is_trouble = failures > tolerated or isinstance(error, PermissionDeniedError)
+        is_news = is_trouble and entry not in self._reported
+        if is_trouble:
+            self.troubles[type(chore)] = error
+        if is_news:
+            self._reported.add(entry)
+        level = logging.WARNING if is_news else logging.DEBUG
+        _LOG.log(level, "cannot update nodes: %s", error, extra={"chore": type(chore).__name__})
+
+
+def _given(chore: TendNode) -> str:
+    parts = [f"providerID {chore.provider_id}"] if chore.provider_id else []
+    parts += [f"label {key}={value}" for key, value in chore.labels.items()]
+    return ", ".join(parts)
+
+
+# -- Nodes of the cluster ----------------------------------------------------------------------------------------------
+
+
 _STALE_AFTER: Final = 90.0  # seconds; the API sends something at least once a minute, and a dead one is noticed in 75 s
 _SETTLES: Final = 10.0  # seconds in which problems of a node that has just joined may resolve by themselves
 _QUICK: Final = 0.005  # seconds; after a match that took longer, the next one waits
@@ -51,7 +179,7 @@ class Cluster:
         self._settles = settles
         self._nodes: Watched[Node] = Watched(client, NODES, on_change=self._note_news)
         self._may_act: Callable[[], bool] = lambda: True
-        self._keeper = Keeper(client, self._decide, may_act=self._is_leading)
+        self._maintenance = NodeMaintenance(client, self._decide, may_act=self._is_leading)
         self._claims: dict[str, tuple[Claim, ...]] = {}  # by cloud
         self._since: dict[str, float] = {}  # when each machine was first claimed, by name
         self._gone_since: dict[str, float] = {}
@@ -60,7 +188,7 @@ class Cluster:
         self._matched_at = self._took = 0.0
         self._in_the_way: list[Problem] = []
         self._first_seen: dict[Problem, float] = {}
-        self._told: set[Problem] = set()
+        self._reported: set[Problem] = set()
         self._listeners: list[Callable[[], None]] = []
 
     async def run(self) -> None:
@@ -69,7 +197,7 @@ class Cluster:
             try:
                 async with asyncio.TaskGroup() as tasks:
                     tasks.create_task(self._nodes.run())
-                    tasks.create_task(self._keeper.run())
+                    tasks.create_task(self._maintenance.run())
             except ExceptionGroup as bugs:
                 _LOG.error("the watch of the nodes failed; it restarts", exc_info=bugs)
             await asyncio.sleep(_AFTER_A_BUG)
@@ -93,7 +221,7 @@ class Cluster:
         gone = [claim.name for claim in everyone if claim.stage is Stage.GONE]
         self._gone_since = {name: self._gone_since.get(name, now) for name in gone}
         self._has_changed = True
-        self._keeper.wake()
+        self._maintenance.wake()
 
     def joined(self, name: str) -> JoinedNode | None:
         """The node of this machine; None when there is none, or when it is not certain which one it is."""
@@ -123,7 +251,7 @@ class Cluster:
         """Current problems that keep nodes from being matched or maintained."""
         refused = [
             Problem(kind=ProblemKind.REFUSED, node="", message=f"{_WHAT[kind]}: {error}")
-            for kind, error in self._keeper.troubles.items()
+            for kind, error in self._maintenance.troubles.items()
         ]
         return (*self._match().problems, *self._in_the_way, *refused)
 
@@ -154,7 +282,7 @@ class Cluster:
 
     def _note_news(self) -> None:
         self._has_changed = True
-        self._keeper.wake()
+        self._maintenance.wake()
         for listener in self._listeners:
             listener()
 
@@ -173,9 +301,9 @@ class Cluster:
         """Logs each problem once, when it has lasted a while."""
         now = self._clock()
         self._first_seen = {problem: self._first_seen.get(problem, now) for problem in problems}
-        self._told &= self._first_seen.keys()
+        self._reported &= self._first_seen.keys()
         for problem, since in self._first_seen.items():
-            if problem not in self._told and now - since >= self._settles:
-                self._told.add(problem)
+            if problem not in self._reported and now - since >= self._settles:
+                self._reported.add(problem)
                 extra = {"node": problem.node, "machine": problem.machine, "problem": problem.kind.value}
                 _LOG.warning("%s", problem.message, extra=extra)
