@@ -7,6 +7,7 @@ Kubernetes' own texts, money is a decimal text and an ISO currency, times are RF
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -52,6 +53,7 @@ _ID: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 _NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _KEY: Final = rf"^([a-z0-9]([-a-z0-9]{{0,61}}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{{0,61}}[a-z0-9])?){{0,3}}/)?{_NAME}$"
 _QUANTITY: Final = r"^[0-9]{1,18}(\.[0-9]{1,9})?(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"
+_IS_QUANTITY: Final = re.compile(_QUANTITY).fullmatch
 _LARGEST: Final = 10**18  # the largest amount with that many digits
 _MONEY: Final = r"^[0-9]{1,15}(\.[0-9]{1,15})?$"
 _MOST_ENTRIES: Final = 64
@@ -86,7 +88,7 @@ def _whole(value: Any) -> Any:
 def amount_text(amount: Quantity) -> str:
     """Formats a quantity as :data:`Amount` accepts it: no sign, no exponent."""
     text = str(amount)
-    if re.fullmatch(_QUANTITY, text):
+    if _IS_QUANTITY(text):
         return text
     whole, billionths = divmod(max(amount.nanos, 0), 10**9)
     if whole >= _LARGEST:
@@ -155,8 +157,13 @@ class View(Message):
     model_config = ConfigDict(extra="ignore")
 
 
+@functools.cache
+def _names_of(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
 def _fields_of(value: Any) -> dict[str, Any]:
-    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return {name: getattr(value, name) for name in _names_of(value.__class__)}
 
 
 # -- Clusters ----------------------------------------------------------------------------------------------------------
@@ -224,9 +231,8 @@ class ClusterView(View):
     def value(self) -> Cluster:
         """The model's value."""
         known = {**dict(self), **dict(self.resources), "network": self.network.value()}
-        spec = {field.name: known[field.name] for field in dataclasses.fields(ClusterSpec)}
-        rest = {field.name: known[field.name] for field in dataclasses.fields(Cluster) if field.name != "spec"}
-        return Cluster(spec=ClusterSpec(**spec), **rest)
+        known["spec"] = ClusterSpec(**{name: known[name] for name in _names_of(ClusterSpec)})
+        return Cluster(**{name: known[name] for name in _names_of(Cluster)})
 
 
 class ClusterPage(View):
