@@ -132,7 +132,7 @@ async def test_nothing_is_written_to_the_nodes_of_a_cloud_that_is_only_observed(
         await until(lambda: provider_id(api, "m1") == "lab://1" and not stored(api, "m2"))
 
 
-async def test_the_engine_is_told_since_when_a_node_is_not_ready(api: FakeApi, client: KubeClient) -> None:
+async def test_the_engine_learns_since_when_a_node_is_not_ready(api: FakeApi, client: KubeClient) -> None:
     join(api, "m1", providerID="lab://1")
     async with running(client, [WANTED]) as cluster:
         await until(lambda: (joined := cluster.joined("m1")) is not None and joined.unready_since is None)
@@ -140,7 +140,7 @@ async def test_the_engine_is_told_since_when_a_node_is_not_ready(api: FakeApi, c
         await until(lambda: (joined := cluster.joined("m1")) is not None and joined.unready_since == 1_767_225_660.0)
 
 
-async def test_a_provider_id_that_somebody_else_was_faster_with_stays(api: FakeApi, client: KubeClient) -> None:
+async def test_a_provider_id_that_another_client_set_first_stays(api: FakeApi, client: KubeClient) -> None:
     """R30: immutable once set. The patch is based on the version that was seen."""
     async with running(client, [WANTED]) as cluster:
         await until(lambda: cluster.is_known)
@@ -184,7 +184,7 @@ async def test_nothing_is_written_where_it_is_not_certain(
     assert changes(api) == ["patch"]
 
 
-async def test_a_machine_that_is_told_of_after_its_node_has_joined_is_found(api: FakeApi, client: KubeClient) -> None:
+async def test_a_machine_claimed_after_its_node_joined_is_matched(api: FakeApi, client: KubeClient) -> None:
     join(api, "m1")
     async with running(client) as cluster:
         await until(lambda: cluster.is_known)
@@ -281,7 +281,7 @@ async def test_while_the_api_is_away_nothing_happens_and_then_it_catches_up(
     assert sorted(changes(api)) == ["delete", "patch"]
 
 
-async def test_a_right_that_is_missing_is_told_once_and_is_a_problem_until_it_is_granted(
+async def test_a_missing_right_is_logged_once_and_is_a_problem_until_granted(
     api: FakeApi, client: KubeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, logger="cloudgraft.joining")

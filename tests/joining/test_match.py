@@ -111,7 +111,7 @@ def test_two_machines_for_one_node_are_left_alone() -> None:
     assert kinds(matched(same, [node("n", provider_id="lab://1")], ALL)) == [(ProblemKind.TWO_MACHINES, "n", "")]
 
 
-def test_a_node_that_is_somebody_else_by_its_provider_id_is_told_of() -> None:
+def test_a_node_with_another_provider_id_is_reported() -> None:
     claims = [claim("m1", provider_id="lab://1")]
     found = matched(claims, [node("m1", provider_id="k3s://m1")], NAME)
     assert found.nodes == {}
@@ -119,11 +119,11 @@ def test_a_node_that_is_somebody_else_by_its_provider_id_is_told_of() -> None:
     assert "k3s://m1 instead of lab://1" in str(found.problems[0])
 
 
-def test_a_node_may_know_its_provider_id_before_the_cloud_tells_it() -> None:
+def test_a_node_may_have_its_provider_id_before_the_cloud_reports_it() -> None:
     assert matched([claim("m1")], [node("m1", provider_id="lab://1")], NAME) == Matches()
 
 
-def test_a_node_under_a_name_that_nobody_asked_for_is_told_of() -> None:
+def test_a_node_with_an_unexpected_name_is_reported() -> None:
     waiting = {"m1": 1000.0}
     found = matched([claim("m1")], [node("ip-10-0-0-5", created_at=1100.0)], NAME, since=waiting)
     assert kinds(found) == [(ProblemKind.STRANGER, "ip-10-0-0-5", "")]
@@ -135,7 +135,7 @@ def test_a_node_under_a_name_that_nobody_asked_for_is_told_of() -> None:
     assert joined.problems == ()
 
 
-def test_a_likeness_that_is_not_allowed_is_told_of() -> None:
+def test_a_match_by_a_way_that_is_not_configured_is_reported() -> None:
     claims = [claim("m1", addresses=("10.0.0.5",))]
     found = matched(claims, [node("ip-10-0-0-5", addresses=("10.0.0.5",))], NAME)
     assert found.nodes == {}
@@ -154,7 +154,7 @@ def test_a_machine_that_is_there_goes_before_one_that_is_gone() -> None:
     assert matched(both, [node("n", provider_id="lab://1")], NAME).nodes == {"a": "/n"}
 
 
-def test_the_address_of_a_machine_that_is_gone_may_be_somebody_elses() -> None:
+def test_the_address_of_a_machine_that_is_gone_may_be_reused() -> None:
     """Law 4: the node behind it must not be removed."""
     gone = claim("m1", Stage.GONE, addresses=("10.0.0.5",))
     assert matched([gone], [node("foreign", addresses=("10.0.0.5",))], ALL) == Matches()
@@ -288,7 +288,7 @@ def test_a_node_gets_what_it_lacks_and_keeps_what_it_has() -> None:
     assert _todo(others, node("m1")) == []
 
 
-def test_a_label_with_another_value_is_told_and_not_overwritten() -> None:
+def test_a_label_with_another_value_is_reported_and_not_overwritten() -> None:
     own = claim("m1", labels={"pool": "x"})
     found, problems = chores([own], {"m1": node("m1", labels={"pool": "y"})}, ClusterSettings(), gone_since={}, now=0.0)
     assert found == []

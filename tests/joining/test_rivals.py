@@ -35,7 +35,7 @@ def test_one_that_is_not_ready_has_joined_too() -> None:
     assert (found.joined, found.ready, found.any) == ({"m-2"}, frozenset(), {"m-2"})
 
 
-def test_a_node_of_somebody_else_tells_nothing() -> None:
+def test_a_foreign_node_proves_nothing() -> None:
     for node in (a_node(provider_id="cloud://m-3"), a_node(name="another")):
         assert told(one("m-1"), one("m-2"), node=node) == Rivals()
 
@@ -45,7 +45,7 @@ def test_a_node_that_has_but_their_name_may_be_any_of_them() -> None:
     assert told(one("m-1"), one("m-2"), node=a_node(), ways=(Way.ADDRESS,)).unclear == {"m-1", "m-2"}
 
 
-def test_a_provider_id_that_both_have_tells_nothing_either() -> None:
+def test_a_provider_id_that_both_have_proves_nothing() -> None:
     node, shared = a_node(provider_id=f"cloud://{NAME}"), {"provider_id": f"cloud://{NAME}"}
     assert told(one("m-1", **shared), one("m-2", **shared), node=node).unclear == {"m-1", "m-2"}
 
@@ -75,7 +75,7 @@ def test_a_node_under_a_name_of_its_own_is_known_by_what_the_configuration_goes_
     assert told(*claims, node=other, ways=(Way.ADDRESS,)) == Rivals(), "its providerID tells that it is another"
 
 
-def test_what_two_ways_tell_differently_is_not_certain() -> None:
+def test_a_match_on_which_two_ways_differ_is_not_certain() -> None:
     node = a_node(addresses=("10.0.0.1",), system_uuid="m-2")
     found = told(one("m-1", addresses=("10.0.0.1",)), one("m-2"), node=node, ways=(Way.ADDRESS, Way.MACHINE_ID))
     assert (found.joined, found.unclear) == (frozenset(), {"m-1", "m-2"})
@@ -86,7 +86,7 @@ def test_a_machine_that_was_made_long_after_the_node_came_is_not_it() -> None:
     assert told(one("m-1"), one("m-2", ordered_at=12 * HOUR), node=a_node()).ready == {"m-1"}
 
 
-def test_clocks_that_differ_by_little_or_make_no_sense_tell_nothing() -> None:
+def test_clocks_that_differ_by_little_or_make_no_sense_prove_nothing() -> None:
     assert told(one("m-1"), one("m-2", ordered_at=10.5 * HOUR), node=a_node()).unclear == {"m-1", "m-2"}
     late = (one("m-1", ordered_at=20 * HOUR), one("m-2", ordered_at=22 * HOUR))
     assert told(*late, node=a_node()).unclear == {"m-1", "m-2"}

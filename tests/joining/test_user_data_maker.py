@@ -271,7 +271,7 @@ async def test_values_can_be_brought_into_forms(expression: str, expected: str) 
 # -- mistakes ----------------------------------------------------------------------------------------------------------
 
 
-def test_all_unknown_names_are_told_at_start_with_their_lines() -> None:
+def test_all_unknown_names_are_reported_at_start_with_their_lines() -> None:
     assert mistakes("a\n{{ nam }}\n{% for x in lables %}{{ x }}{% endfor %}\n") == [
         "f.j2:2: nam is not known here (did you mean name?)",
         "f.j2:3: lables is not known here (did you mean labels?)",
@@ -283,7 +283,7 @@ def test_all_unknown_names_are_told_at_start_with_their_lines() -> None:
     ]
 
 
-def test_all_that_is_not_given_is_told_at_start_with_what_to_write() -> None:
+def test_all_missing_values_are_reported_at_start_with_what_to_write() -> None:
     template = "{{ values.a | yaml }}\n{{ server }}{{ settings.b }}\n{{ token }}{{ ca_cert }}\n{{ values.c.d }}\n"
     told = mistakes(
         template + "{{ values.e is defined }}{{ values.f | default('') }}{% if provider_id %}{{ values.g }}{% endif %}"
@@ -317,7 +317,7 @@ def test_all_that_is_not_given_is_told_at_start_with_what_to_write() -> None:
         ("a\n{{ labels | sh }}", "f.j2:2: a text or a number is wanted here"),
     ],
 )
-def test_whatever_else_is_wrong_is_told_with_its_line(template: str, told: str) -> None:
+def test_any_other_mistake_is_reported_with_its_line(template: str, told: str) -> None:
     (line,) = mistakes(template)
     assert line.startswith(told)
 
@@ -345,7 +345,7 @@ def test_a_template_without_end_is_stopped(template: str) -> None:
     assert len(mistakes(template)) == 1
 
 
-def test_mistakes_of_all_templates_are_told_together() -> None:
+def test_mistakes_of_all_templates_are_reported_together() -> None:
     plans = {name: JoinPlan(template="{{ nam }}", file=f"{name}.j2") for name in ("a", "b")}
     with pytest.raises(TemplateError) as told:
         UserDataMaker(plans, cluster="prod")

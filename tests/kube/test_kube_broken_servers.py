@@ -123,7 +123,7 @@ async def test_a_watch_that_never_ends_is_given_up_although_it_talks(
                 await watched(client)
 
 
-async def test_many_events_in_one_piece_are_all_told(tmp_path: Path) -> None:
+async def test_many_events_in_one_chunk_are_all_delivered(tmp_path: Path) -> None:
     last = BOOKMARK.rstrip(b"\n")  # some servers end without an end of line
     with Rogue(sends(OK + BOOKMARK * 999 + last, b"", 0)) as rogue:
         async with client_of(rogue, tmp_path) as client:

@@ -135,7 +135,7 @@ async def test_a_list_can_be_of_one_namespace(api: FakeApi, client: KubeClient) 
     assert (lease.namespace, lease.renewed_at) == ("kube-system", 1767323045.000006)
 
 
-async def test_a_watch_tells_what_came_after_a_version(api: FakeApi, client: KubeClient) -> None:
+async def test_a_watch_yields_changes_after_a_version(api: FakeApi, client: KubeClient) -> None:
     api.store.create("nodes", "", node("before"))
     version = (await client.list(NODES)).version
     created = api.store.create("nodes", "", node("after"))
@@ -263,7 +263,7 @@ def test_every_refusal_has_its_error(code: int, reason: str, expected: type[Clou
     assert str(error) == f"cannot list nodes: the Kubernetes API answered {code}: because"
 
 
-async def test_a_refusal_tells_when_to_come_back(api: FakeApi, client: KubeClient) -> None:
+async def test_a_refusal_has_a_retry_after(api: FakeApi, client: KubeClient) -> None:
     api.refuse(any_call, 429, {"kind": "Status", "details": {"retryAfterSeconds": 7}})
     with pytest.raises(RateLimitedError) as told:
         await client.list(NODES)
@@ -274,7 +274,7 @@ async def test_a_refusal_tells_when_to_come_back(api: FakeApi, client: KubeClien
     assert told.value.retry_after == 3
 
 
-async def test_a_page_of_some_proxy_is_told_in_short(api: FakeApi, client: KubeClient) -> None:
+async def test_the_page_of_a_proxy_is_shortened_in_the_error(api: FakeApi, client: KubeClient) -> None:
     api.refuse(any_call, 502, b"<html>" + b"x" * 100_000)
     with pytest.raises(UnavailableError, match="<html>") as told:
         await client.list(NODES)

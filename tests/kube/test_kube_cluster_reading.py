@@ -32,7 +32,7 @@ READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00
 # -- nodes -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_node_tells_who_and_what_it_is(client: KubeClient) -> None:
+async def test_a_node_is_read_with_its_identity_and_capacity(client: KubeClient) -> None:
     status = {
         "conditions": [{"type": "DiskPressure", "status": "False"}, READY],
         "addresses": [

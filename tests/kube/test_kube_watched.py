@@ -113,7 +113,7 @@ async def test_after_410_it_lists_again_and_finds_what_it_missed(api: FakeApi, c
     assert len(api.lists("nodes")) >= 2
 
 
-async def test_a_watch_told_that_it_is_too_old_lists_again(api: FakeApi, copy: Copy) -> None:
+async def test_an_expired_watch_lists_again(api: FakeApi, copy: Copy) -> None:
     await until(lambda: len(api.watches("nodes")) == 1)
     with api.store.changed:  # the watch sees both at once: the past is gone
         remove(api, "first")

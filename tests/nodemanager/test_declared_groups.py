@@ -76,7 +76,7 @@ async def test_a_group_is_declared_edited_and_removed(there: Managed) -> None:
         assert (await there.rig.engine.journal.load()).declared == []
 
 
-async def test_of_two_who_edit_the_same_one_is_told(there: Managed) -> None:
+async def test_of_two_editors_one_gets_a_conflict(there: Managed) -> None:
     async with there.client() as client:
         await client.request("POST", "/v1/nodegroups", json=GROUP)
         for method, body in (("PUT", {**GROUP, "maxSize": 9}), ("DELETE", None)):

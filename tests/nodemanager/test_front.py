@@ -196,7 +196,7 @@ async def test_a_front_starts_before_its_manager_and_finds_it_later(there: Manag
         assert len(await front.node_groups()) == 2
 
 
-async def test_after_a_restart_of_the_manager_a_front_is_told_everything(there: Managed) -> None:
+async def test_after_a_restart_of_the_manager_a_front_gets_everything(there: Managed) -> None:
     async with there.fronted() as front:
         await front.increase_size("g", 2)
         there.manager.feed._manager = "another"

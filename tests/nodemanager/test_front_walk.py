@@ -193,9 +193,9 @@ class World:
                 for id_ in filter(None, (record.placeholder, record.provider_id)):
                     self.nodes |= {(id_, id_), ("some-node", id_), (id_, "")}
                 self.nodes |= {(record.name, ""), (record.name, "another")}
-            assert await self._told(front) == await self._told(self.rig.provider)
+            assert await self._answers(front) == await self._answers(self.rig.provider)
 
-    async def _told(self, provider: Provider) -> Mapping[str, object]:
+    async def _answers(self, provider: Provider) -> Mapping[str, object]:
         found: dict[str, object] = {"groups": tuple(await provider.node_groups())}
         for one in await provider.node_groups():
             found[one.id] = (

@@ -55,7 +55,7 @@ async def test_a_stop_does_not_wait_for_those_who_wait_for_news(there: Managed) 
         assert {(await one).status for one in asking} == {200}
 
 
-async def test_too_many_who_wait_are_told_to_come_back(there: Managed, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_waiting_requests_are_told_to_retry(there: Managed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "_MOST_WAITING", 2)
     async with there.client("read-only") as client:
         asking = [await _waiting(there, client) for _ in range(2)]
@@ -99,7 +99,7 @@ async def test_a_manager_that_answers_is_heard_of_even_if_nothing_is_new(there: 
     await front.close()
 
 
-async def test_what_cannot_be_taken_in_does_not_end_the_reading(
+async def test_a_snapshot_that_cannot_be_applied_does_not_end_the_reading(
     there: Managed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with there.fronted() as front:
@@ -116,7 +116,7 @@ async def test_what_cannot_be_taken_in_does_not_end_the_reading(
         assert await front.target_size("g") == 1
 
 
-async def test_r45_a_change_that_nobody_waits_for_any_more_is_not_made(there: Managed) -> None:
+async def test_r45_a_change_whose_caller_has_left_is_not_made(there: Managed) -> None:
     async with there.client("front") as client:
         async with there.rig.engine.writer._lock:  # the journal is busy
             asking = asyncio.create_task(

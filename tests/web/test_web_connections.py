@@ -97,7 +97,7 @@ async def test_a_handshake_that_never_comes_is_ended(tmp_path: Path, monkeypatch
         assert place.refused("too_slow") == 1
 
 
-async def test_a_client_that_nobody_knows_is_counted(tmp_path: Path) -> None:
+async def test_an_unknown_client_is_counted(tmp_path: Path) -> None:
     async with placed(tmp_path) as place:
         reader, writer = await asyncio.open_connection(*place.address, ssl=_no_certificate(place))
         writer.write(b"POST /things HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")  # and no body

@@ -130,7 +130,7 @@ async def test_a_request_with_two_meanings_is_refused_and_the_connection_ends(pl
     writer.close()
 
 
-async def test_connections_that_say_nothing_keep_nobody_out(place: Place) -> None:
+async def test_silent_connections_keep_no_client_out(place: Place) -> None:
     idle = [await place.connect() for _ in range(30)]
     async with place.operator() as client:
         assert (await client.request("GET", "/metrics")).status == 200

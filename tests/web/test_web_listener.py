@@ -132,7 +132,7 @@ async def test_who_has_a_known_certificate_or_token_is_known_by_its_name(world: 
         assert (await reader.request("GET", "/things/one")).json == {"size": len("eye")}
 
 
-async def test_a_role_that_does_not_suffice_is_told_which_one_does(world: World) -> None:
+async def test_a_refused_caller_learns_which_role_is_needed(world: World) -> None:
     async with world.reader() as reader:
         with pytest.raises(PermissionDeniedError, match="has the role read-only; this needs operator"):
             await reader.request("PUT", "/things/one", json={"size": 1})
@@ -254,7 +254,7 @@ async def test_errors_come_back_as_what_they_were(world: World, caplog: pytest.L
     assert "only the log may see this" in caplog.text
 
 
-async def test_a_body_that_is_too_large_is_refused_also_when_its_length_is_not_told(world: World) -> None:
+async def test_a_body_that_is_too_large_is_refused_without_a_content_length(world: World) -> None:
     async def chunks() -> AsyncIterator[bytes]:
         for _ in range(50):
             yield b" " * 1000
@@ -268,7 +268,7 @@ async def test_a_body_that_is_too_large_is_refused_also_when_its_length_is_not_t
             assert answer.headers["Content-Type"] == "application/problem+json"
 
 
-async def test_a_method_that_a_path_lacks_is_told_with_those_that_it_has(world: World) -> None:
+async def test_a_refused_method_is_answered_with_the_allowed_ones(world: World) -> None:
     context = ssl.create_default_context(cafile=world.certs.ca_cert)
     async with httpx2.AsyncClient(verify=context, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
         answer = await client.delete(f"{world.listener.url}/things/one")
@@ -301,7 +301,7 @@ def test_a_client_sends_nothing_unencrypted_to_another_host() -> None:
         WebClient("http://manager.example:8443")
 
 
-async def test_an_address_that_is_taken_is_told(world: World) -> None:
+async def test_an_address_in_use_is_reported(world: World) -> None:
     second = WebListener(world.app, listen=world.listener.address, tls=None)
     with pytest.raises(UnavailableError, match="is it in use"):
         await second.open()
@@ -322,7 +322,7 @@ async def open_to_this_host(rules: list[ClientRule]) -> AsyncIterator[WebListene
     await listener.close(1)
 
 
-async def test_without_tls_and_clients_whoever_is_on_this_host_may_do_anything(tmp_path: Path) -> None:
+async def test_without_tls_and_clients_any_local_caller_may_do_anything(tmp_path: Path) -> None:
     async with open_to_this_host([]) as listener, WebClient(listener.url, timeout=PATIENCE) as client:
         assert (await client.request("PUT", "/things/one", json={"size": 3})).json == {"size": 3}
     tokens = tmp_path / "token"

@@ -223,10 +223,10 @@ async def test_prices_that_an_operator_lays_on_top_while_the_agent_tells_its_own
         async with working(kube, client, replace(SETTINGS, prices=own)):
             await until(lambda: len(tries) >= 2, what="it is told again")
 
-            async def is_told() -> bool:
+            async def is_priced() -> bool:
                 return list(await boss.prices("turin")) == [own, special]
 
-            await until(is_told)
+            await until(is_priced)
 
 
 async def is_there(core: Discovery) -> bool:

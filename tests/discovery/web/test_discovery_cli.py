@@ -59,7 +59,7 @@ def test_a_server_elsewhere_without_tls_is_refused() -> None:
     assert (code, "is not encrypted" in text) == (1, True)
 
 
-def test_a_file_of_a_cluster_is_told_with_its_line(tmp_path: Path) -> None:
+def test_an_error_in_the_file_of_a_cluster_has_its_line(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("labels: {country: italy}\ncapacity: {cpu: many}\nmaxNode: 1\n")
     code, text = run("put", "turin", "--file", str(tmp_path / "c.yaml"))
     assert code == 1

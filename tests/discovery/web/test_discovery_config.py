@@ -97,12 +97,12 @@ stale: 5s
         assert expected in text
 
 
-def test_with_tls_somebody_must_be_named_who_may_call(tmp_path: Path) -> None:
+def test_with_tls_at_least_one_client_must_be_named(tmp_path: Path) -> None:
     (told,) = problems(tmp_path, "tls: {cert: s.crt, key: s.key}\n")
     assert told.startswith("discovery.yaml:1:1: clients: is missing: with tls it says who may call (for example")
 
 
-def test_two_clients_with_the_same_proof_cannot_be_told_apart(tmp_path: Path) -> None:
+def test_two_clients_with_the_same_credentials_are_refused(tmp_path: Path) -> None:
     told = problems(
         tmp_path,
         "clients:\n- {name: a, role: operator, tokenFile: a.token}\n- {name: b, role: read-only, tokenFile: a.token}\n",

@@ -116,7 +116,7 @@ async def test_bug_8_the_list_is_not_frozen_when_the_api_server_ends_the_watch(
         assert await ids(core) == {"second", "third"}
 
 
-async def test_one_bad_secret_is_told_by_name_and_keeps_no_other_out(
+async def test_one_bad_secret_is_reported_by_name_and_the_others_are_imported(
     api: KubeApi, kube: KubeClient, core: Discovery, caplog: pytest.LogCaptureFixture
 ) -> None:
     add_secret(api, "bad", info="not json", kubeconfig="token: a-secret-that-nobody-sees")
@@ -177,7 +177,7 @@ def gone_from(importer: Importer, name: str) -> bool:
     return not any(secret.name == name for secret in importer._secrets.objects.values())
 
 
-async def test_what_went_while_nobody_looked_is_removed_at_the_start_and_others_clusters_are_left_alone(
+async def test_clusters_whose_secret_vanished_are_removed_at_start_and_others_stay(
     api: KubeApi, kube: KubeClient, core: Discovery
 ) -> None:
     await core.put_cluster(ClusterSpec(id="declared"))

@@ -154,7 +154,7 @@ class KillWorld:
         except CloudgraftError as error:
             return [("unknown", error.message)]
 
-    async def _told(self) -> str:
+    async def _describe(self) -> str:
         """For the message of a failed test."""
         seen = {"slices": self.slices(), "nodes": self.nodes(), "peered": self.peered()}
         return f"{seen}, reserved {await self.reserved()}, steps {self.gate.steps}, logs in {self._directory}"
@@ -170,7 +170,7 @@ class KillWorld:
                 try:
                     await until(reached, what=what, seconds=PATIENCE - 10)
                 except AssertionError as error:
-                    raise AssertionError(f"{error}; {await self._told()}") from None
+                    raise AssertionError(f"{error}; {await self._describe()}") from None
                 finally:
                     asking.cancel()
                     await asyncio.wait([asking])
