@@ -19,7 +19,7 @@ from cloudgraft.drivers.common import requests_calls, urllib3_calls
 from cloudgraft.drivers.common.requests_calls import limit_answers
 from cloudgraft.drivers.hetzner import servers as hetzner
 from cloudgraft.drivers.libcloud import bearer, cloudsigma
-from cloudgraft.drivers.openstack import lookups as openstack
+from cloudgraft.drivers.openstack import servers as openstack
 from cloudgraft.drivers.vsphere import properties as vsphere
 from cloudgraft.sdk.errors import DeadlineError, InternalError
 from cloudgraft.sdk.list_budget import ListBudget
@@ -39,7 +39,7 @@ def hetzner_list() -> object:
         return {"servers": page(), "meta": {"pagination": about}}
 
     api: Any = SimpleNamespace(get=get)
-    return hetzner.listed(api, "/servers", "servers", "list", 1e18, lambda entry: entry)
+    return hetzner.listed(api, "/servers", "list", 1e18, lambda entry: entry)
 
 
 def openstack_list() -> object:

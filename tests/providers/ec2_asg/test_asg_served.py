@@ -10,8 +10,7 @@ import pytest
 
 from cloudgraft.client import Address, CloudConfig, CloudProvider
 from cloudgraft.conformance import Status
-from cloudgraft.providers.ec2_asg.groups import Asg, Launch, Member
-from cloudgraft.providers.ec2_asg.state import Group, Look, group_of_placeholder
+from cloudgraft.providers.ec2_asg.state import Asg, Group, Launch, Look, Member, group_of_placeholder
 from cloudgraft.sdk.types import InstanceState, NodeRef
 from clouds.servers.asg_groups import desired, members
 from clouds.servers.asg_served import NOT_JUDGED, kit_report, provider_entry

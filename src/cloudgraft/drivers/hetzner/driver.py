@@ -16,9 +16,8 @@ from cloudgraft.drivers.common.label_text import HETZNER
 from cloudgraft.drivers.common.secrets import error_without
 from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.hetzner.api import Api, Json
-from cloudgraft.drivers.hetzner.catalog import Names, prices_of, shapes_of
 from cloudgraft.drivers.hetzner.options import MARK, USER_DATA_LIMIT, HetznerOptions, MachineSettings
-from cloudgraft.drivers.hetzner.servers import listed, machine_of
+from cloudgraft.drivers.hetzner.servers import Names, listed, machine_of, prices_of, shapes_of
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import (
@@ -75,14 +74,12 @@ class HetznerDriver(BlockingDriver):
                     f"{what}: the API takes too long to tell what was asked for it. Nothing was done"
                 )
             answer = self._api.post("/servers", what, order)
-        except NotFoundError as error:  # not the server: something that the order names
-            self._names.forget()
-            raise error_without(InvalidArgumentError(error.message), spec.user_data) from None
-        except InvalidArgumentError as error:
-            self._names.forget()
-            raise error_without(error, spec.user_data) from None
         except CloudgraftError as error:
-            raise error_without(error, spec.user_data) from None
+            if isinstance(error, NotFoundError | InvalidArgumentError):
+                self._names.forget()
+            # Something that the order names is missing, and not the server.
+            found = InvalidArgumentError(error.message) if isinstance(error, NotFoundError) else error
+            raise error_without(found, spec.user_data) from None
         try:
             return machine_of(answer["server"])
         except (KeyError, InternalError) as error:
@@ -115,7 +112,7 @@ class HetznerDriver(BlockingDriver):
         """Returns every server with our marks, of any cluster."""
         until = time.monotonic() + self._options.list_timeout.total_seconds()
         asked = {"label_selector": _OURS, "sort": "id:desc"}
-        return [*listed(self._api, "/servers", "servers", "list", until, _listed_machine, **asked).values()]
+        return [*listed(self._api, "/servers", "list", until, _listed_machine, **asked).values()]
 
     def shapes(self) -> Sequence[Shape]:
         """Returns the server types."""

@@ -1,25 +1,22 @@
-"""Converts servers of the API to machines, and reads a paged list completely.
-
-Pages are numbered, so a deletion between two reads shifts the other servers, and one may move to a page that was read
-already. So the servers are counted. They are read newest first: a new server then does not appear, and can only make
-another one appear twice. A pass that has seen as many as there were at first has seen them all. Otherwise all pages are
-read again, and a server counts as existing when either pass has seen it.
-"""
+"""Reads the servers, server types and other resources of a project, and converts them."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final, TypeVar
 
 from cloudgraft.drivers.common.label_text import HETZNER
 from cloudgraft.drivers.common.listing import is_younger
 from cloudgraft.drivers.hetzner.api import Api, Json
-from cloudgraft.drivers.hetzner.options import MARK
-from cloudgraft.sdk.driver import Machine, MachineState
-from cloudgraft.sdk.errors import InternalError, UnavailableError
+from cloudgraft.drivers.hetzner.options import MARK, Reference
+from cloudgraft.sdk.driver import Machine, MachineState, Price, Shape
+from cloudgraft.sdk.errors import InternalError, InvalidArgumentError, UnavailableError
 from cloudgraft.sdk.list_budget import current_budget
+from cloudgraft.sdk.quantity import Quantity
 
 T = TypeVar("T")
 _PER_PAGE: Final = 50  # the API's maximum
@@ -77,20 +74,28 @@ def _addresses(server: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 # -- lists -------------------------------------------------------------------------------------------------------------
+# Pages are numbered, so a deletion between two reads shifts the other servers, and one may move to a page that was read
+# already. So the servers are counted. They are read newest first: a new server then does not appear, and can only make
+# another one appear twice. A pass that has seen as many as there were at first has seen them all. Otherwise all pages
+# are read again, and a server counts as existing when either pass has seen it.
 
 
-def listed(
-    api: Api, path: str, key: str, what: str, until: float, read: Callable[[Json], T], **query: object
-) -> dict[int, T]:
+def listed(api: Api, path: str, what: str, until: float, read: Callable[[Json], T], **query: object) -> dict[int, T]:
     """Returns all entries of a list by id; raises UnavailableError rather than return a part.
 
     ``until`` is the monotonic deadline. ``read`` converts an entry at once: thousands of raw entries would take much
     memory, and freeing them all at once would delay everything else.
     """
+    budget = current_budget()
     both: dict[int, T] = {}
-    totals = [0]
+    totals: list[int] = []
     for _ in range(2):
-        found, totals = _pass(lambda page: _page(api, path, key, what, until, page, query), read)
+        found: dict[int, T] = {}
+        totals = []
+        for entries, total in _pages(api, path, what, until, query):
+            found |= {int(entry["id"]): read(entry) for entry in entries}
+            budget.check_count(len(found))
+            totals.append(total)
         if len(found) >= totals[0]:
             return found
         both |= found
@@ -99,38 +104,127 @@ def listed(
     return both
 
 
-def _pass(
-    turn: Callable[[int], tuple[list[Json], int | None, int | None]], read: Callable[[Json], T]
-) -> tuple[dict[int, T], list[int]]:
-    """Reads all pages once; returns the entries, and the total that each page reported.
-
-    ``turn`` returns the entries of a page, the number of the next page, and the total number of entries.
-    """
-    budget = current_budget()
-    found: dict[int, T] = {}
-    totals: list[int] = []
-    for number in range(1, _MOST_PAGES + 1):
-        entries, following, total = turn(number)
-        found |= {int(entry["id"]): read(entry) for entry in entries}
-        budget.check_count(len(found))
-        totals.append(0 if total is None else total)  # None: the API does not know
+def _pages(
+    api: Api, path: str, what: str, until: float, query: Mapping[str, object]
+) -> Iterator[tuple[list[Json], int]]:
+    """Yields the entries of each page, and the total number of entries; 0 when the API does not know it."""
+    for page in range(1, _MOST_PAGES + 1):
+        if time.monotonic() > until:
+            raise UnavailableError(f"{what}: the API takes too long for all pages; {page - 1} were read")
+        answer = api.get(path, f"{what}, page {page}", page=page, per_page=_PER_PAGE, **query)
+        try:
+            about = answer["meta"]["pagination"]
+            following = None if about["next_page"] is None else int(about["next_page"])
+            total = int(about["total_entries"] or 0)
+            entries = [entry for entry in answer[path.removeprefix("/")] if int(entry["id"])]
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UnavailableError(f"{what}: page {page} is not whole: {type(error).__name__} {error}") from None
+        yield entries, total
         if following is None:
-            return found, totals
-        if following != number + 1:
-            raise InternalError(f"after page {number} the API leads to page {following}")
+            return
+        if following != page + 1:
+            raise InternalError(f"after page {page} the API leads to page {following}")
     raise InternalError(f"the API's list has more than {_MOST_PAGES} pages")
 
 
-def _page(
-    api: Api, path: str, key: str, what: str, until: float, page: int, query: Mapping[str, object]
-) -> tuple[list[Json], int | None, int | None]:
-    if time.monotonic() > until:
-        raise UnavailableError(f"{what}: the API takes too long for all pages; {page - 1} were read")
-    answer = api.get(path, f"{what}, page {page}", page=page, per_page=_PER_PAGE, **query)
-    try:
-        about = answer["meta"]["pagination"]
-        following, total = about["next_page"], about["total_entries"]
-        entries = [entry for entry in answer[key] if int(entry["id"])]
-        return entries, None if following is None else int(following), None if total is None else int(total)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UnavailableError(f"{what}: page {page} is not whole: {type(error).__name__} {error}") from None
+# -- server types, prices and ids --------------------------------------------------------------------------------------
+
+_LASTS: Final = 600.0  # seconds for which the id of a name is cached
+_LONGEST: Final = 50.0  # seconds for all pages of a catalog
+_ARCHITECTURES: Final = {"x86": "amd64", "arm": "arm64"}
+
+
+class Names:
+    """Looks up the numeric ids that the API requires, and caches them for a while."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._lock = threading.Lock()
+        self._known: dict[tuple[str, ...], tuple[float, Json]] = {}
+
+    def number(self, path: str, reference: Reference, option: str) -> int:
+        """Returns the id of a network, a firewall or a placement group."""
+        if isinstance(reference, int) or reference.isdecimal():
+            return int(reference)
+        return int(self._found(path, option, name=reference)["id"])
+
+    def image(self, reference: Reference, shape: str) -> int:
+        """Returns the id of the image for the server type: images for several architectures share a name."""
+        if isinstance(reference, int) or reference.isdecimal():
+            return int(reference)
+        kind = self._found("/server_types", "machine.shape", name=shape)
+        return int(self._found("/images", "machine.image", name=reference, architecture=kind["architecture"])["id"])
+
+    def forget(self) -> None:
+        """Clears the cache: a thing may be gone, and another may have its name."""
+        with self._lock:
+            self._known.clear()
+
+    def _found(self, path: str, option: str, **query: str) -> Json:
+        key = (path, *query.values())
+        with self._lock:
+            until, known = self._known.get(key, (0.0, {}))
+        if time.monotonic() < until:
+            return known
+        answer = self._api.get(path, f"{option} {query['name']}", **query)
+        entries = answer.get(path.removeprefix("/"))
+        if not isinstance(entries, list):
+            raise InternalError(f"{option} {query['name']}: the API's answer has no {path.removeprefix('/')}")
+        if not entries:
+            more = f" for {query['architecture']}" if "architecture" in query else ""
+            raise InvalidArgumentError(f"{option}: the project has no {query['name']!r}{more}")
+        with self._lock:
+            self._known[key] = (time.monotonic() + _LASTS, entries[0])
+        found: Json = entries[0]
+        return found
+
+
+def shapes_of(api: Api, location: str) -> Sequence[Shape]:
+    """Returns all server types."""
+    return [_shape(kind, location) for kind in _types(api)]
+
+
+def prices_of(api: Api, location: str) -> Sequence[Price]:
+    """Returns the prices of server types in one location, without taxes and addresses."""
+    currency = str(api.get("/pricing", "prices")["pricing"]["currency"])
+    return [
+        Price(shape=str(kind["name"]), hourly=Decimal(price["price_hourly"]["net"]), currency=currency)
+        for kind in _types(api)
+        for price in kind["prices"]
+        if price["location"] == location
+    ]
+
+
+def _types(api: Api) -> Sequence[Json]:
+    """Returns the server types that are still available somewhere."""
+    until = time.monotonic() + _LONGEST
+    kinds = listed(api, "/server_types", "server types", until, dict).values()
+    return [kind for kind in kinds if any(map(_is_offered, kind["locations"]))]
+
+
+def _is_offered(place: Mapping[str, Any]) -> bool:
+    end = (place.get("deprecation") or {}).get("unavailable_after")
+    return end is None or datetime.fromisoformat(end) > datetime.now(UTC)
+
+
+def _shape(kind: Mapping[str, Any], location: str) -> Shape:
+    here = any(place["name"] == location and _is_offered(place) for place in kind["locations"])
+    labels = {"node.kubernetes.io/instance-type": str(kind["name"])}
+    if kind["architecture"] in _ARCHITECTURES:
+        labels["kubernetes.io/arch"] = _ARCHITECTURES[kind["architecture"]]
+    if here:
+        labels["topology.kubernetes.io/region"] = location
+    return Shape(
+        name=str(kind["name"]),
+        capacity={
+            "cpu": Quantity(int(kind["cores"])),
+            "memory": Quantity(f"{_plain(kind['memory'])}Gi"),  # named GB there, but in powers of two
+            "ephemeral-storage": Quantity(f"{_plain(kind['disk'])}G"),
+        },
+        labels=labels,
+    )
+
+
+def _plain(number: object) -> str:
+    """Formats a number without a trailing ".0"."""
+    return f"{Decimal(str(number)).normalize():f}"

@@ -21,9 +21,8 @@ from urllib.parse import quote
 from cloudgraft.drivers.common.listing import RecentDeletions
 from cloudgraft.drivers.common.secrets import error_without
 from cloudgraft.drivers.common.section import read_section
-from cloudgraft.drivers.openstack.lookups import Lookups, flavors, pages, shape_of
 from cloudgraft.drivers.openstack.options import OpenstackOptions
-from cloudgraft.drivers.openstack.servers import machine_of, order_of, provider_id
+from cloudgraft.drivers.openstack.servers import Lookups, flavors, machine_of, order_of, pages, provider_id, shape_of
 from cloudgraft.drivers.openstack.session import Cloud
 from cloudgraft.drivers.openstack.settings import MachineSettings
 from cloudgraft.sdk.blocking import BlockingDriver

@@ -20,8 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, ParamSpec, TypeVar
 
 from cloudgraft.providers.ec2_asg.cloud import AutoScaling
-from cloudgraft.providers.ec2_asg.groups import LAUNCH, Asg, Member
-from cloudgraft.providers.ec2_asg.state import Group, Look
+from cloudgraft.providers.ec2_asg.state import LAUNCH, Asg, Group, Look, Member
 from cloudgraft.sdk.errors import (
     CloudgraftError,
     ConflictError,

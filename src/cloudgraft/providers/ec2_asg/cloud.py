@@ -13,9 +13,8 @@ from typing import Any, Final
 from cloudgraft.drivers.ec2.catalog import read_shapes
 from cloudgraft.drivers.ec2.session import Clients, pages, read
 from cloudgraft.providers.ec2_asg.errors import failure_of, told
-from cloudgraft.providers.ec2_asg.groups import Asg, Launch, asg_of
 from cloudgraft.providers.ec2_asg.options import Ec2AsgOptions
-from cloudgraft.providers.ec2_asg.state import Failure
+from cloudgraft.providers.ec2_asg.state import Asg, Failure, Launch, asg_of
 from cloudgraft.sdk.driver import Shape
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError, UnavailableError
 

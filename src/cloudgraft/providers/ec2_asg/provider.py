@@ -18,9 +18,8 @@ from typing import Final
 
 from cloudgraft.providers.ec2_asg.changes import Changes
 from cloudgraft.providers.ec2_asg.cloud import AutoScaling, Survey
-from cloudgraft.providers.ec2_asg.groups import Asg
 from cloudgraft.providers.ec2_asg.options import Ec2AsgOptions, GroupOverrides
-from cloudgraft.providers.ec2_asg.state import Group, Look, group_of_placeholder
+from cloudgraft.providers.ec2_asg.state import Asg, Group, Look, group_of_placeholder
 from cloudgraft.providers.ec2_asg.templates import node_price, node_template, options_of, pod_price
 from cloudgraft.sdk.driver import Shape
 from cloudgraft.sdk.errors import (

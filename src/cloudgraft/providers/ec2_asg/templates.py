@@ -8,8 +8,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from cloudgraft.providers.ec2_asg.groups import Asg
 from cloudgraft.providers.ec2_asg.options import Ec2AsgOptions, GroupOverrides
+from cloudgraft.providers.ec2_asg.state import Asg
 from cloudgraft.sdk.driver import Shape
 from cloudgraft.sdk.duration import parse_duration
 from cloudgraft.sdk.errors import InvalidArgumentError, UnsupportedError
