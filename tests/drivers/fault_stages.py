@@ -206,7 +206,7 @@ def openstack(directory: Path) -> Iterator[Stage]:
             troubles={
                 Fault.CREDENTIALS: Trouble(lasts=locked_out, told="requires authentication"),
                 Fault.PERMISSION: Trouble(lasts=fault(status=403, message=policy), told="servers:create"),
-                Fault.IMAGE: Trouble(machine={"image": "plan9"}, told="machine.image: there is no 'plan9'"),
+                Fault.IMAGE: Trouble(machine={"image": "plan9"}, told="machine.image: this project can see no 'plan9'"),
                 Fault.QUOTA: Trouble(lasts=put(quota=0), told="Quota exceeded for instances"),
                 Fault.STOCK_OUT: Trouble(lasts=put(largest=0), told="No valid host was found"),
                 Fault.RATE_LIMIT: Trouble(

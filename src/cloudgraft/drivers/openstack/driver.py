@@ -7,7 +7,7 @@
   all servers of the project, in pages as long as the cloud makes them (1,000 by default).
 - A server that is deleted while Nova looks for its host still shows as building for a moment. So a server whose
   deletion Nova has accepted is listed as deleting for half a minute, whatever Nova says.
-- Nova accepts a server first and looks for a host later. One that finds none is listed as failed, with the reason.
+- Nova accepts a server first and looks for a host later. A server without a host is listed as failed, with the reason.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from cloudgraft.sdk.errors import (
 )
 
 _TRIES: Final = 3  # of a list
-# For a create or a delete, however long a list may take. The engine gives a create up after two minutes, and then
-# believes a list: what it has given up must not be sent later.
+# The time limit of a create or a delete. After two minutes the engine gives up a create, and a list decides: a request
+# must not be sent after that.
 _CHANGE_SECONDS: Final = 60.0
-_LINGERS: Final = timedelta(seconds=30)  # for which a deletion is believed to be under way
+_LINGERS: Final = timedelta(seconds=30)  # for which a server counts as deleting
 
 
 class OpenstackDriver(BlockingDriver):
@@ -60,7 +60,7 @@ class OpenstackDriver(BlockingDriver):
         self._provider_region = options.region if options.regionalProviderID else ""
 
     def start(self) -> None:
-        """Reads who we are; the cloud is not asked."""
+        """Reads the credentials; makes no request."""
         self._cloud.check()
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ class OpenstackDriver(BlockingDriver):
         self._cloud.close()
 
     def create(self, spec: MachineSpec) -> Machine:
-        """Orders a server. It is accepted when this returns; whether a host has room is seen later."""
+        """Orders a server. Nova has accepted it when this returns; later lists show whether a host had room."""
         settings = read_section(MachineSettings, spec.settings)
         call = self._cloud.call(most=_CHANGE_SECONDS)
         order = order_of(spec, settings, self._lookups.find(call, settings))
@@ -80,7 +80,7 @@ class OpenstackDriver(BlockingDriver):
             raise error_without(error, spec.user_data) from None
         server = answer.get("server")
         if not isinstance(server, dict) or not server.get("id"):
-            raise DeadlineError(f"create the server {spec.name}: the answer does not tell its id")
+            raise DeadlineError(f"create the server {spec.name}: the response has no id; the outcome is unknown")
         return Machine(
             name=spec.name,
             machine_id=str(server["id"]),
@@ -90,7 +90,7 @@ class OpenstackDriver(BlockingDriver):
         )
 
     def delete(self, machine: Machine) -> None:
-        """Deletes the server; Nova removes its ports, and its volume unless that was to stay."""
+        """Deletes the server; Nova deletes its ports, and its volume unless the settings keep it."""
         if not machine.machine_id:
             raise PreconditionError(f"the machine {machine.name!r} has no id: it cannot be deleted")
         path = f"/servers/{quote(machine.machine_id, safe='')}"
@@ -101,24 +101,23 @@ class OpenstackDriver(BlockingDriver):
         self._deleted.add(machine.machine_id)
 
     def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
-        """Puts our marks into the server's metadata, or takes them out."""
+        """Sets or removes our marks in the server's metadata."""
         path, what = f"/servers/{quote(machine.machine_id, safe='')}/metadata", f"mark the server {machine.name}"
         call = self._cloud.call(most=_CHANGE_SECONDS)
         given = {key: value for key, value in tags.items() if value is not None}
         if given:
             call.post("compute", path, what, {"metadata": given})
         for key in tags.keys() - given.keys():
-            with suppress(NotFoundError):  # it does not have it
+            with suppress(NotFoundError):  # the server does not have it
                 call.delete("compute", f"{path}/{quote(key, safe='')}", what)
 
     def list(self) -> Sequence[Machine]:
-        """The project's servers."""
-        servers = self._servers()
-        found = {str(server.get("id")): machine_of(server, self._provider_region) for server in servers}
+        """Returns the project's servers."""
+        found = {str(server.get("id")): machine_of(server, self._provider_region) for server in self._servers()}
         return [self._deleted.shown(machine) for machine in found.values() if machine is not None]
 
     def _servers(self) -> Sequence[dict[str, Any]]:
-        """All of them. When the last one of a page goes before the next page is asked for, it begins anew."""
+        """Reads all servers; starts again when the last server of a page is deleted before the next page is read."""
         call = self._cloud.call()
         for _ in range(_TRIES - 1):
             with suppress(ConflictError):
@@ -126,5 +125,5 @@ class OpenstackDriver(BlockingDriver):
         return pages(call, "/servers/detail", "servers", "list the servers", is_changing=True)
 
     def shapes(self) -> Sequence[Shape]:
-        """The flavours that the project may use."""
+        """Returns the flavours that the project may use."""
         return [shape_of(flavor, self._gpus, self._region) for flavor in flavors(self._cloud.call())]

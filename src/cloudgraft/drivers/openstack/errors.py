@@ -6,7 +6,6 @@ The same rows classify the failure of a server that Nova accepted and then could
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Final
 
 import requests
@@ -30,8 +29,8 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
 )
 
-_QUOTA: Final = "raise the project's quota, or let go of something else"
-_NO_ROOM: Final = "no host has room for this flavour now, or none has what it asks for (zone, server group, GPU)"
+_QUOTA: Final = "raise the project's quota, or delete something else"
+_NO_ROOM: Final = "no host has room for this flavour now, or none has what it requires (zone, server group, GPU)"
 _ADDRESSES: Final = "the network has no free addresses; give it another subnet"
 _LONGEST: Final = 600  # characters of the cloud's message that ours repeats
 
@@ -52,7 +51,7 @@ ERRORS: Final = ErrorTable(
     Known(
         status=401,
         error=AuthenticationError,
-        fix="look at the user's name, its password or application credential, and the project",
+        fix="check the user's name, its password or application credential, and the project",
     ),
     Known(
         status=403,
@@ -64,55 +63,57 @@ ERRORS: Final = ErrorTable(
         status=403,
         text="Only volume-backed servers are allowed",
         error=InvalidArgumentError,
-        fix="this flavour has no disk: give machine.bootVolume",
+        fix="this flavour has no disk: set machine.bootVolume",
     ),
     Known(
         status=406,
         text="not supported by the API",
         error=UnsupportedError,
-        fix="this driver needs the compute API 2.69, which came with the release Stein (2019)",
+        fix="this driver needs the compute API 2.69, from the release Stein (2019) on",
     ),
-    Known(status=400, text="Can not find requested image", error=InvalidArgumentError, fix="look at machine.image"),
-    Known(status=400, text="image", error=InvalidArgumentError, fix="look at machine.image and machine.bootVolume"),
-    Known(status=400, text="Flavor", error=InvalidArgumentError, fix="look at machine.shape"),
-    Known(status=400, text="key_name", error=InvalidArgumentError, fix="look at machine.keyPair"),
-    Known(status=400, text="Security group", error=InvalidArgumentError, fix="look at machine.securityGroups"),
-    Known(status=409, text="security_groups found", error=InvalidArgumentError, fix="name it by its id"),
-    Known(status=404, text="Security group", error=InvalidArgumentError, fix="look at machine.securityGroups"),
-    Known(status=400, text="availability zone", error=InvalidArgumentError, fix="look at machine.zone"),
-    Known(status=400, text="server group", error=InvalidArgumentError, fix="look at machine.serverGroup"),
-    Known(status=400, text="volume type", error=InvalidArgumentError, fix="look at machine.bootVolume.type"),
-    Known(status=400, text="network", error=InvalidArgumentError, fix="look at machine.networks"),
+    Known(status=400, text="Can not find requested image", error=InvalidArgumentError, fix="check machine.image"),
+    Known(status=400, text="image", error=InvalidArgumentError, fix="check machine.image and machine.bootVolume"),
+    Known(status=400, text="Flavor", error=InvalidArgumentError, fix="check machine.shape"),
+    Known(status=400, text="key_name", error=InvalidArgumentError, fix="check machine.keyPair"),
+    Known(status=400, text="Security group", error=InvalidArgumentError, fix="check machine.securityGroups"),
+    Known(
+        status=409, text="security_groups found", error=InvalidArgumentError, fix="set machine.securityGroups to its id"
+    ),
+    Known(status=404, text="Security group", error=InvalidArgumentError, fix="check machine.securityGroups"),
+    Known(status=400, text="availability zone", error=InvalidArgumentError, fix="check machine.zone"),
+    Known(status=400, text="server group", error=InvalidArgumentError, fix="check machine.serverGroup"),
+    Known(status=400, text="volume type", error=InvalidArgumentError, fix="check machine.bootVolume.type"),
+    Known(status=400, text="network", error=InvalidArgumentError, fix="check machine.networks"),
     Known(
         status=409,
         text="Multiple possible networks",
         error=InvalidArgumentError,
-        fix="say in machine.networks which ones",
+        fix="set machine.networks to the ones to use",
     ),
-    Known(status=400, text="marker [", error=ConflictError),  # the last server of a page is gone: list anew
-    Known(status=409, text="is locked", error=PreconditionError, fix="somebody locked it: unlock it in the cloud"),
+    Known(status=400, text="marker [", error=ConflictError),  # the last server of a page is gone: read the list again
+    Known(status=409, text="is locked", error=PreconditionError, fix="the server is locked: unlock it in the cloud"),
 )
 
 
 def error_of_answer(response: requests.Response, what: str, *, is_change: bool) -> CloudgraftError:
-    """Returns the exception for an answer that is a refusal."""
+    """Returns the exception for an error response."""
     after = retry_after(response.headers)
-    return _error(response.status_code, _said(response), what, is_change=is_change, after=after)
+    return _error(response.status_code, _message(response), what, is_change=is_change, after=after)
 
 
 def error_of_library(error: keystone.ClientException, what: str, *, is_change: bool) -> CloudgraftError:
-    """Returns the exception for a call that keystoneauth gave up.
+    """Returns the exception for an error of keystoneauth.
 
     keystoneauth wraps the errors of requests, and reports all timeouts as connection timeouts: the real cause is in
     their context.
     """
-    if isinstance(error, keystone.HttpError):  # of Keystone, when it was asked for a token
+    if isinstance(error, keystone.HttpError):  # of Keystone, for a token
         after = float(error.retry_after) or None
         return _error(error.http_status, str(error.message), what, is_change=is_change, after=after)
     if isinstance(error.__context__, requests.RequestException):
         return error_of_request(error.__context__, what, is_change=is_change)
     if isinstance(error, (keystone.EndpointNotFound, keystone.DiscoveryFailure)):
-        return PreconditionError(f"{what}: {error}; look at region, interface and authUrl")
+        return PreconditionError(f"{what}: {error}; check region, interface and authUrl")
     if isinstance(error, keystone.AuthorizationFailure):
         return AuthenticationError(f"{what}: {error}")
     return DeadlineError(f"{what}: {error}") if is_change else UnavailableError(f"{what}: {error}")
@@ -124,25 +125,18 @@ def _error(status: int, said: str, what: str, *, is_change: bool, after: float |
 
 
 def failure_of(text: str) -> str:
-    """The name of the error that a server failed with; empty when the table does not know it."""
+    """Returns the slug of our error for a server's failure; empty when no row matches."""
     row = ERRORS.find(text=text)
     return row.error.slug if row is not None else ""
 
 
-def _said(response: requests.Response) -> str:
-    """The message in an answer. Every service wraps it in a key of its own; proxies answer with a page."""
+def _message(response: requests.Response) -> str:
+    """Returns the message in a response. Every service wraps it in a key of its own; proxies respond with a page."""
     try:
         body = json.loads(response.content)
     except ValueError:
         return " ".join(response.text.split()) or str(response.reason)
-    found = _message(body)
-    return found or str(response.reason)
-
-
-def _message(body: object) -> str:
-    if not isinstance(body, Mapping):
-        return ""
-    for value in (body, *body.values()):
-        if isinstance(value, Mapping) and isinstance(value.get("message"), str):
-            return str(value["message"])
-    return ""
+    for value in (body, *body.values()) if isinstance(body, dict) else ():
+        if isinstance(value, dict) and isinstance(value.get("message"), str):
+            return value["message"] or str(response.reason)
+    return str(response.reason)

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,7 +44,7 @@ from cloudgraft.sdk.errors import (
 from cloudgraft.sdk.files import is_file
 from cloudgraft.sdk.secrecy import hide
 
-# -- login -------------------------------------------------------------------------------------------------------------
+# -- logins ------------------------------------------------------------------------------------------------------------
 # Credentials from a clouds.yaml, or from the options and a secret file; reloaded when a file changes.
 
 _APP: Final = "cloudgraft"
@@ -52,7 +53,7 @@ _SECRET_WORDS: Final = ("password", "secret", "token", "passcode")
 
 
 class Login:
-    """One login, for as long as the files say the same. Threads share it, and with it the token."""
+    """One login, while the files do not change. Threads share it, and so its token."""
 
     def __init__(self, region: Any) -> None:
         self._region = region
@@ -62,7 +63,7 @@ class Login:
                 hide(value)
 
     def session(self, timeout: float) -> Session:
-        """Connections for one thread; ``timeout`` is for tokens and the catalogue."""
+        """Creates the session of one thread; ``timeout`` applies to tokens and the catalogue."""
         verify, cert = self._region.get_requests_verify_args()
         connections = requests.Session()
         limit_answers(connections)
@@ -77,7 +78,7 @@ class Login:
         )
 
     def endpoint(self, session: Session, service: str, versions: Mapping[str, Any]) -> str:
-        """Where a service is; raises an error of keystoneauth when the catalogue does not know."""
+        """Returns the URL of a service; raises an error of keystoneauth when the catalogue has none."""
         if override := self._region.get_endpoint(service):
             return str(override)
         region = self._region.get_region_name(service) or None
@@ -91,13 +92,13 @@ class Login:
         )
         if not found:
             raise keystone.EndpointNotFound(
-                f"the catalogue has no {interface} address of {service} in region {region or '(any)'}"
+                f"the catalogue has no {interface} endpoint of {service} in region {region or '(any)'}"
             )
         return str(found)
 
 
 class Logins:
-    """The login as the files have it now."""
+    """Creates the login again whenever a file changes."""
 
     def __init__(self, options: OpenstackOptions) -> None:
         self._options = options
@@ -107,15 +108,15 @@ class Logins:
         self._made_of: object = None
 
     def current(self) -> Login:
-        """The same one until a file has changed. Raises InvalidArgumentError or PreconditionError."""
+        """Returns the login; raises InvalidArgumentError or PreconditionError for unusable files."""
         with self._lock:
             now = self._secret.read() if self._secret is not None else self._stamps()
             if self._login is None or (now is not None and now != self._made_of):
-                self._login, self._made_of = self._made(), now
+                self._login, self._made_of = self._new(), now
             return self._login
 
     def _stamps(self) -> object:
-        """Of all files that may say who we are; None while the one that is named cannot be looked at."""
+        """Returns the stamps of all files with credentials; None while the configured one cannot be read."""
         named = self._options.config_file
         if named is not None:
             return None if stamp(named) is None else (stamp(named), stamp(_secure(named)))
@@ -123,21 +124,19 @@ class Logins:
         usual += [os.environ[name] for name in _ELSEWHERE if os.environ.get(name)]
         return tuple(stamp(Path(path)) for path in usual)
 
-    def _made(self) -> Login:
+    def _new(self) -> Login:
         options = self._options
         if options.config_file is not None and not is_file(options.config_file):
             raise PreconditionError(f"configFile: {options.config_file} does not exist")
-        given: dict[str, Any] = {"cloud": options.cloud} if options.cloud else {"auth": self._auth()}
-        if not options.cloud:
-            given["auth_type"] = "v3applicationcredential" if options.applicationCredentialID else "password"
-        extra = {
+        given = {
+            "cloud": options.cloud,
+            **({} if options.cloud else self._auth()),
             "region_name": options.region,
             "interface": options.interface.value if options.interface is not None else "",
             "cacert": str(options.ca_file or ""),
         }
-        given.update({key: value for key, value in extra.items() if value})
         try:
-            return Login(self._config().get_one(**given))
+            return Login(self._config().get_one(**{key: value for key, value in given.items() if value}))
         except (ConfigException, keystone.ClientException) as error:
             where = f"cloud {options.cloud!r}" if options.cloud else "the login"
             raise InvalidArgumentError(f"{where}: {error}") from None
@@ -148,20 +147,19 @@ class Logins:
             return OpenStackConfig(load_yaml_config=False, load_envvars=False, app_name=_APP)
         if options.config_file is None:
             return OpenStackConfig(app_name=_APP)
-        beside = _secure(options.config_file)
-        return OpenStackConfig(
-            config_files=[str(options.config_file)], secure_files=[str(beside)], load_envvars=False, app_name=_APP
-        )
+        files, secure = [str(options.config_file)], [str(_secure(options.config_file))]
+        return OpenStackConfig(config_files=files, secure_files=secure, load_envvars=False, app_name=_APP)
 
-    def _auth(self) -> dict[str, str]:
+    def _auth(self) -> dict[str, Any]:
         options = self._options
         secret = self._secret.read() if self._secret is not None else ""
         if options.applicationCredentialID:
-            return {
+            auth = {
                 "auth_url": options.auth_url,
                 "application_credential_id": options.applicationCredentialID,
                 "application_credential_secret": secret,
             }
+            return {"auth_type": "v3applicationcredential", "auth": auth}
         auth = {
             "auth_url": options.auth_url,
             "username": options.username,
@@ -169,34 +167,36 @@ class Logins:
             "password": secret,
         }
         if options.projectID:
-            return {**auth, "project_id": options.projectID}
-        return {**auth, "project_name": options.project, "project_domain_name": options.project_domain}
+            auth["project_id"] = options.projectID
+        else:
+            auth |= {"project_name": options.project, "project_domain_name": options.project_domain}
+        return {"auth_type": "password", "auth": auth}
 
 
 def _secure(config_file: Path) -> Path:
-    """Where the secrets of a clouds.yaml may be."""
+    """Returns the file that may hold the secrets of a clouds.yaml."""
     return config_file.with_name("secure.yaml")
 
 
 def _secret_file(options: OpenstackOptions) -> SecretFile | None:
-    if options.password_file is not None:
-        return SecretFile(path=options.password_file, option="passwordFile")
-    if options.application_credential_secret_file is not None:
-        return SecretFile(path=options.application_credential_secret_file, option="applicationCredentialSecretFile")
-    return None
+    files = {
+        "passwordFile": options.password_file,
+        "applicationCredentialSecretFile": options.application_credential_secret_file,
+    }
+    return next((SecretFile(path=path, option=option) for option, path in files.items() if path is not None), None)
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------
 
-# Stein, 2019. From 2.69 on a list shows the servers of a cell that is down as unknown, instead of leaving them out;
-# 2.67 brought the type of a boot volume, 2.61 the extra specs of flavours. Never `latest`: answers would change.
+# Stein, 2019. Since 2.69 a list shows the servers of a cell that is down as unknown, instead of leaving them out; 2.67
+# added the type of a boot volume, 2.61 the extra specs of flavours. Never `latest`: responses would change.
 _MICROVERSION: Final = "2.69"
 _VERSIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "compute": {"min_version": "2.1", "max_version": "2.latest"},
     "image": {"min_version": "2.0", "max_version": "2.latest"},
-    "network": {},  # it may not tell its versions without a login
+    "network": {},  # it may require a login to show its versions
 }
-_LOGIN_SECONDS: Final = 20.0  # for each request to Keystone, of which a login has two
+_LOGIN_SECONDS: Final = 20.0  # for each request to Keystone; a login makes two
 _NETWORK: Final = "/v2.0"
 
 
@@ -213,11 +213,11 @@ class Cloud:
         self._sessions: list[Session] = []
 
     def check(self) -> None:
-        """Raises what is wrong with the files that say who we are."""
+        """Raises an error when the credentials cannot be used; makes no request."""
         self._logins.current()
 
     def call(self, *, most: float = math.inf) -> Call:
-        """What one call of the driver does, with its deadline: no more than ``most`` seconds."""
+        """Starts one call of the driver, which takes no more than ``most`` seconds."""
         login = self._logins.current()
         return Call(self._session(login), login, self._connect, time.monotonic() + min(self._seconds, most))
 
@@ -238,41 +238,41 @@ class Cloud:
             with self._lock:
                 self._sessions = [*(one for one in self._sessions if one is not before), session]
             if before is not None:
-                before.session.close()  # of a login that is no more
+                before.session.close()  # its login was replaced
         return session
 
 
+@dataclass(frozen=True, slots=True)
 class Call:
-    """One call of the driver: one or several requests, which together have so much time."""
+    """One call of the driver: one or several requests with a common deadline."""
 
-    def __init__(self, session: Session, login: Login, connect: float, deadline: float) -> None:
-        self._session = session
-        self._login = login
-        self._connect = connect
-        self._deadline = deadline
+    _session: Session
+    _login: Login
+    _connect: float  # seconds
+    _deadline: float  # of the monotonic clock
 
     def get(self, service: str, path: str, what: str, **params: str) -> dict[str, Any]:
-        """The JSON object that is there; ``what`` says in errors what was wanted."""
+        """Reads a JSON object; ``what`` names the action in errors."""
         return _object(self._send(service, "GET", path, what, params=params), what)
 
     def post(self, service: str, path: str, what: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Makes something, and answers with it."""
+        """Creates something, and returns it."""
         response = self._send(service, "POST", path, what, json=body)
         try:
             return _object(response, what)
-        except InternalError as error:  # it was accepted; what it made can be seen in a list
+        except InternalError as error:  # Nova accepted it, and a list will show the result
             raise DeadlineError(f"{error.message}; whether it was done is not known") from None
 
     def delete(self, service: str, path: str, what: str) -> None:
-        """Deletes it; raises NotFoundError when it is not there."""
+        """Deletes something; raises NotFoundError when it does not exist."""
         self._send(service, "DELETE", path, what)
 
     def _send(self, service: str, method: str, path: str, what: str, **extra: Any) -> Response:
         is_change = method != "GET"
-        with _told(what, is_change=False):  # the token and the catalogue: nothing is sent to the service yet
+        with _converted(what, is_change=False):  # the token and the catalogue: nothing is sent to the service yet
             url = f"{self._endpoint(service)}{path}"
         left = self._left(what)
-        with _told(what, is_change=is_change):
+        with _converted(what, is_change=is_change):
             response = self._session.request(
                 url,
                 method,
@@ -300,12 +300,15 @@ class Call:
     def _left(self, what: str) -> float:
         left = self._deadline - time.monotonic()
         if left <= 0:
-            raise UnavailableError(f"{what}: no time is left; the cloud answers too slowly. See the option `timeout`")
+            raise UnavailableError(
+                f"{what}: the time is over, since the cloud responds too slowly; see the option `timeout`"
+            )
         return left
 
 
 @contextmanager
-def _told(what: str, *, is_change: bool) -> Iterator[None]:
+def _converted(what: str, *, is_change: bool) -> Iterator[None]:
+    """Converts errors of keystoneauth to ours."""
     try:
         yield
     except keystone.ClientException as error:
@@ -316,7 +319,7 @@ def _object(response: Response, what: str) -> dict[str, Any]:
     try:
         body = response.json()
     except JSONDecodeError:
-        raise InternalError(f"{what}: the answer is not JSON (HTTP {response.status_code})") from None
+        raise InternalError(f"{what}: the response is not JSON (HTTP {response.status_code})") from None
     if not isinstance(body, dict):
-        raise InternalError(f"{what}: the answer is not an object")
+        raise InternalError(f"{what}: the response is not a JSON object")
     return body
