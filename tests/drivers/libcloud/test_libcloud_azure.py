@@ -163,7 +163,7 @@ def test_too_many_calls_are_no_quota(azure: Fake, tmp_path: Path) -> None:
 
 def test_a_group_that_is_not_there_does_not_mean_that_its_machine_is_gone(azure: Fake, tmp_path: Path) -> None:
     one = driver(AZURE, azure, tmp_path, project=f"{SUBSCRIPTION}/Typo")
-    with pytest.raises(PreconditionError, match="look at project"):
+    with pytest.raises(PreconditionError, match="check project"):
         one.delete(Machine(name=NAME, machine_id=NAME))
     with pytest.raises(PreconditionError):
         one.list()
@@ -172,11 +172,11 @@ def test_a_group_that_is_not_there_does_not_mean_that_its_machine_is_gone(azure:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"settings": {"networks": []}}, "say in machine.networks"),
-        ({"settings": {"sshKeys": []}}, "say in machine.sshKeys"),
+        ({"settings": {"networks": []}}, "set machine.networks"),
+        ({"settings": {"sshKeys": []}}, "set machine.sshKeys"),
         ({"settings": {"image": "ubuntu"}}, "publisher:offer:sku:version"),
-        ({"settings": {"securityGroups": ["a", "b"]}}, "takes one of securityGroups"),
-        ({"name": "ends-with-"}, "does not take the name"),
+        ({"settings": {"securityGroups": ["a", "b"]}}, "takes one of machine.securityGroups"),
+        ({"name": "ends-with-"}, "does not accept the machine name"),
         ({"tags": {"cloudgraft-group": "x" * 257}}, "256 characters"),
         ({"user_data": "x" * 65536}, "user data has 65536 bytes"),
     ],
@@ -268,9 +268,12 @@ def test_who_may_only_see_the_group_does_not_know_why(azure: Fake, tmp_path: Pat
 
 
 def test_pages_without_an_end_are_no_list(azure: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cloudgraft.drivers.libcloud.azure._MOST_PAGES", 5)
+    monkeypatch.setattr("cloudgraft.drivers.libcloud.adapter.MOST_PAGES", 5)
     again = Answer(200, {"value": [], "nextLink": f"https://management.azure.com{MACHINES}?api-version=1"})
-    with azure.trouble(method="GET", path=MACHINES, answer=again), pytest.raises(CloudgraftError, match="no end"):
+    with (
+        azure.trouble(method="GET", path=MACHINES, answer=again),
+        pytest.raises(CloudgraftError, match="more than 5 pages"),
+    ):
         driver(AZURE, azure, tmp_path).list()
 
 
@@ -320,7 +323,7 @@ def test_tokens_that_azure_never_takes_are_not_remembered_for_ever(azure: Fake, 
 
 
 def test_a_tenant_that_is_not_there_is_told_as_such(azure: Fake, tmp_path: Path) -> None:
-    with pytest.raises(AuthenticationError, match="look at domain"):
+    with pytest.raises(AuthenticationError, match="check domain"):
         driver(AZURE, azure, tmp_path, domain="nobody.example").list()
 
 

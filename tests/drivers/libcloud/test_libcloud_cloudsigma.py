@@ -241,7 +241,7 @@ def test_marks_that_a_drive_does_not_take_while_it_is_cloned_are_no_refusal(
     busy = told(400, "validation", "The drive is cloning_dst")
     with monkeypatch.context() as hurried, sigma.trouble(method="PUT", path="/drives/", answer=busy):
         hurried.setattr(Cloudsigma, "create_limit", timedelta(minutes=2))
-        with pytest.raises(DeadlineError, match="the next create carries it on"):
+        with pytest.raises(DeadlineError, match="the next create continues it"):
             one.create(spec(SIGMA))
     cloud_of(sigma).is_cloning = False
     one.create(spec(SIGMA))
@@ -446,7 +446,7 @@ def test_a_server_that_does_not_stop_is_tried_again(
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"shape": "huge"}, "there is: small-1"), ({"securityGroups": ["a", "b"]}, "takes one of securityGroups")],
+    [({"shape": "huge"}, "there is: small-1"), ({"securityGroups": ["a", "b"]}, "takes one of machine.securityGroups")],
 )
 def test_what_cloudsigma_cannot_do_is_refused_before(
     sigma: Fake, tmp_path: Path, changes: dict[str, Any], words: str

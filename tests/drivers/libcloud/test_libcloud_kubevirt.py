@@ -164,8 +164,8 @@ def test_networks_that_are_named_stand_in_for_that_of_the_pods(fake: Fake, one: 
         ({"settings": {"shape": "small", "image": "i"}}, "such as 4x8Gi"),
         ({"settings": {"shape": "0x8Gi", "image": "i"}}, "such as 4x8Gi"),
         ({"settings": {"shape": "1x1Gi", "image": "pvc:a/b/c"}}, "like pvc:images/debian-12"),
-        ({"settings": {"shape": "1x1Gi", "image": "i", "diskSize": 9}}, "diskSize is of no use"),
-        ({"settings": {"shape": "1x1Gi", "image": "i", "sshKeys": ["k"]}}, "takes no machine.sshKeys"),
+        ({"settings": {"shape": "1x1Gi", "image": "i", "diskSize": 9}}, "diskSize has no effect"),
+        ({"settings": {"shape": "1x1Gi", "image": "i", "sshKeys": ["k"]}}, "does not support machine.sshKeys"),
         ({"user_data": "x" * (256 * 1024 + 1)}, "user data has 262145 bytes"),
     ],
 )
@@ -183,7 +183,7 @@ def test_what_cannot_be_made_is_refused_before_anything_is_sent(
         ({"endpoint": "https://k.example"}, "project is missing"),
         ({"endpoint": "https://k.example", "project": "../x"}, "must be a namespace"),
         ({"project": "lab"}, "endpoint is missing"),
-        ({"endpoint": "https://k.example", "project": "lab", "key": "me"}, "key is of no use"),
+        ({"endpoint": "https://k.example", "project": "lab", "key": "me"}, "key is not used"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(given: dict[str, Any], told: str) -> None:

@@ -18,7 +18,7 @@ from pyVmomi import vim
 from cloudgraft.drivers.common import requests_calls, urllib3_calls
 from cloudgraft.drivers.common.requests_calls import limit_answers
 from cloudgraft.drivers.hetzner import servers as hetzner
-from cloudgraft.drivers.libcloud import bearer, cloudsigma
+from cloudgraft.drivers.libcloud import adapter, cloudsigma
 from cloudgraft.drivers.openstack import servers as openstack
 from cloudgraft.drivers.vsphere import properties as vsphere
 from cloudgraft.sdk.errors import DeadlineError, InternalError
@@ -58,7 +58,7 @@ def vsphere_list() -> object:
 
 
 def numbered_list() -> object:
-    return bearer._numbered(lambda _: (page(), 1 << 40))
+    return adapter.counted(lambda *_: (page(), 1 << 40))
 
 
 def cloudsigma_list() -> object:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any, ClassVar, Final
-from urllib.parse import SplitResult, parse_qs, urlsplit
+from typing import Any, ClassVar, Final, NamedTuple
+from urllib.parse import parse_qs, urlsplit
 
 import requests
 from libcloud.compute.base import Node, NodeImage, NodeLocation, NodeSize
@@ -17,15 +17,14 @@ from libcloud.compute.types import NodeState
 
 from cloudgraft.drivers.common.secrets import SecretFile
 from cloudgraft.drivers.libcloud.options import LibcloudOptions, MachineSettings
+from cloudgraft.drivers.libcloud.providers import provider_of
 from cloudgraft.drivers.libcloud.wire import Wire
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, MachineState, Price, Shape
-from cloudgraft.sdk.errors import InvalidArgumentError, UnsupportedError
+from cloudgraft.sdk.errors import ConflictError, InvalidArgumentError, UnsupportedError
+from cloudgraft.sdk.list_budget import current_budget
 from cloudgraft.sdk.quantity import Quantity
 
-# -- one cloud ---------------------------------------------------------------------------------------------------------
-# Arguments are passed by name, and only those that the cloud's driver in libcloud knows; settings that a cloud does not
-# support are refused. Many threads use one adapter per cloud; the libcloud objects it calls belong to one thread.
-
+MOST_PAGES: Final = 10_000  # of a list
 _STATES: Final[Mapping[str, MachineState]] = {
     NodeState.RUNNING: MachineState.RUNNING,
     NodeState.REBOOTING: MachineState.RUNNING,
@@ -49,12 +48,17 @@ class States(dict[str, Any]):
 
 
 class Adapter(ABC):
-    """One cloud."""
+    """One cloud. Many threads use an adapter; the libcloud objects that it gets belong to one thread.
+
+    An adapter passes arguments by name, and only those that the cloud's driver in libcloud knows. It refuses settings
+    that the cloud does not support.
+    """
 
     traits: ClassVar[DriverTraits] = DriverTraits()
     needs: ClassVar[frozenset[str]] = frozenset()  # required options, besides secretFile
     may: ClassVar[frozenset[str]] = frozenset()  # further options
     takes: ClassVar[frozenset[str]] = frozenset()  # machine settings, besides shape and image
+    takes_one: ClassVar[frozenset[str]] = frozenset()  # lists among them that may have one entry only
     is_routed: ClassVar[bool] = True  # whether `endpoint` replaces every host; False: it is passed to libcloud
     has_prices: ClassVar[bool] = False
     names: ClassVar[str] = r"[a-z0-9][a-z0-9-]{0,62}"  # of machines, as a pattern
@@ -64,9 +68,9 @@ class Adapter(ABC):
     def __init__(self, options: LibcloudOptions) -> None:
         """Refuses options that this cloud does not support, and requires those that it needs."""
         self.options = options
-        said = {key for key in ("key", "region", "project", "domain", "endpoint") if getattr(options, key)}
-        problems = [f"{key} is missing" for key in sorted(self.needs - said)]
-        problems += [f"{key} is of no use" for key in sorted(said - self.needs - self.may - {"endpoint"})]
+        given = {key for key in ("key", "region", "project", "domain", "endpoint") if getattr(options, key)}
+        problems = [f"{key} is missing" for key in sorted(self.needs - given)]
+        problems += [f"{key} is not used: remove it" for key in sorted(given - self.needs - self.may - {"endpoint"})]
         if problems:
             raise InvalidArgumentError(f"{options.provider}: {'; '.join(problems)}")
 
@@ -76,24 +80,30 @@ class Adapter(ABC):
 
     def checked(self, spec: MachineSpec) -> MachineSettings:
         """Returns the settings of a machine; raises InvalidArgumentError for those that this cloud does not support."""
-        settings = MachineSettings.read(spec.settings)
-        strange = [key for key in settings.given() if key not in self.takes]
-        if strange:
-            raise InvalidArgumentError(f"{self.options.provider} takes no machine.{strange[0]}; leave it out")
+        provider, settings = self.options.provider, MachineSettings.read(spec.settings)
+        for key in settings.given():
+            if key not in self.takes:
+                raise InvalidArgumentError(f"{provider} does not support machine.{key}: remove it")
+        lists = {
+            "networks": settings.networks,
+            "securityGroups": settings.security_groups,
+            "sshKeys": settings.ssh_keys,
+        }
+        for key, values in lists.items():
+            if key in self.takes_one and len(values) > 1:
+                raise InvalidArgumentError(f"{provider} takes one of machine.{key}")
         if not re.fullmatch(self.names, spec.name):
-            raise InvalidArgumentError(f"{self.options.provider} does not take the name {spec.name!r} for a machine")
+            raise InvalidArgumentError(f"{provider} does not accept the machine name {spec.name!r}")
         limit, size = self.traits.user_data_limit, len(spec.user_data.encode())
         if limit is not None and size > limit:
-            raise InvalidArgumentError(
-                f"user data has {size} bytes, and {self.options.provider} takes {limit} through libcloud"
-            )
+            raise InvalidArgumentError(f"user data has {size} bytes, and {provider} takes {limit} through libcloud")
         return settings
 
     def place(self, settings: MachineSettings) -> str:
         """Returns the zone of a machine, or the cloud's region."""
         found = settings.zone or self.options.region
         if not found:
-            raise InvalidArgumentError("say where machines are made: machine.zone, or the cloud's region")
+            raise InvalidArgumentError("set machine.zone, or the cloud's region, to the place of new machines")
         return found
 
     def is_change(self, request: requests.PreparedRequest) -> bool:
@@ -128,16 +138,16 @@ class Adapter(ABC):
 
     def shape(self, size: Any) -> Shape:
         """Converts a size to a shape."""
-        raise UnsupportedError(f"{self.options.provider} does not tell its machine types through libcloud")
+        raise UnsupportedError(f"{self.options.provider} does not show its machine types through libcloud")
 
     def price(self, size: Any) -> Price | None:
-        """Returns its price; None when it is unknown."""
-        raise UnsupportedError(f"{self.options.provider} does not tell its prices through libcloud")
+        """Returns its price per hour; None when it is unknown. Only called if ``has_prices``."""
+        return price_of(size.id, size.price)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def tags(self, node: Any) -> Mapping[str, str]:
-        """Our marks."""
+        """Returns our marks."""
         return {}
 
     def state(self, node: Any) -> MachineState:
@@ -154,47 +164,93 @@ class Adapter(ABC):
 
     def machine(self, node: Any) -> Machine:
         """Converts one of libcloud's nodes to a machine."""
-        state = self.state(node)
         return Machine(
             name=str(node.name or ""),
             machine_id=str(node.id),
             provider_id=self.id_of(node) or None,
-            state=state,
+            state=self.state(node),
             tags=self.tags(node),
             created_at=moment(self.created(node)),
             addresses=tuple(str(address) for address in (*node.private_ips, *node.public_ips) if address),
         )
 
-    # -- libcloud's arguments ------------------------------------------------------------------------------------------
+    # -- libcloud's arguments, built without a request -----------------------------------------------------------------
 
     def node(self, cloud: Any, machine: Machine) -> Node:
-        """Builds a node for libcloud without a request."""
+        """Builds a node for libcloud."""
         return Node(machine.machine_id, machine.name, NodeState.UNKNOWN, [], [], cloud)
 
     def size(self, cloud: Any, name: str) -> NodeSize:
-        """Likewise."""
+        """Builds a size for libcloud."""
         return NodeSize(name, name, 0, 0, 0, 0, cloud)
 
-    def size_by_name(self, cloud: Any, name: str) -> NodeSize:
-        """Looks up a size by name, for clouds that require its id."""
-        for size in self.sizes(cloud):
-            if name in (size.name, size.id):
-                return size
-        raise InvalidArgumentError(f"{self.options.provider} has no machine type {name!r}; look at machine.shape")
-
     def image(self, cloud: Any, name: str) -> NodeImage:
-        """Likewise."""
+        """Builds an image for libcloud."""
         return NodeImage(name, name, cloud)
 
     def location(self, cloud: Any, name: str) -> NodeLocation:
-        """Likewise."""
+        """Builds a location for libcloud."""
         return NodeLocation(name, name, "", cloud)
 
+    def size_by_name(self, cloud: Any, name: str) -> NodeSize:
+        """Looks up a size by name with a request, for clouds that require its id."""
+        for size in self.sizes(cloud):
+            if name in (size.name, size.id):
+                return size
+        raise InvalidArgumentError(f"{self.options.provider} has no machine type {name!r}; check machine.shape")
 
-def host_of(endpoint: SplitResult) -> str:
-    """Returns the host as libcloud needs it: libcloud appends the port to it."""
-    host = endpoint.hostname or ""
-    return f"[{host}]" if ":" in host else host
+
+class Endpoint(NamedTuple):
+    """A URL in the parts that libcloud needs."""
+
+    is_secure: bool
+    host: str  # libcloud appends the port to it
+    port: int
+    path: str
+
+
+def endpoint_of(url: str) -> Endpoint:
+    """Splits a URL for libcloud."""
+    parts = urlsplit(url)
+    host, is_secure = parts.hostname or "", parts.scheme == "https"
+    return Endpoint(
+        is_secure, f"[{host}]" if ":" in host else host, parts.port or (443 if is_secure else 80), parts.path
+    )
+
+
+def counted(read: Callable[[int, Collection[str]], tuple[Sequence[Any], int]], key: str = "id") -> list[Any]:
+    """Returns the entries of all pages, each once; raises ConflictError when some are missing.
+
+    ``read`` gets the number of a page, from 1, and the ids that are known; it returns entries and the total. Libcloud
+    takes an incomplete page for the last one; and after a deletion between two reads, an entry moves to a page that was
+    read already. So all entries are counted, against the highest total of any page: the last page no longer counts the
+    deleted entry, and its total would hide the one that moved.
+    """
+    budget = current_budget()
+    found: dict[str, Any] = {}
+    total = 0
+    for page in range(1, MOST_PAGES + 1):
+        entries, count = read(page, found)
+        total = max(total, int(count))
+        found |= {str(entry[key]): entry for entry in entries}
+        budget.check_count(len(found))
+        if len(found) >= total:
+            return list(found.values())
+        if not entries:
+            raise ConflictError(f"of {total} entries the cloud has shown {len(found)}; a page was incomplete")
+    raise UnsupportedError(f"the list has more than {MOST_PAGES} pages")
+
+
+def pages(read: Callable[[str], tuple[Iterable[Any], str | None]]) -> Iterator[Any]:
+    """Yields the entries of all pages; ``read`` gets a cursor, at first "", and returns entries and the next cursor."""
+    cursor = ""
+    for _ in range(MOST_PAGES):
+        entries, following = read(cursor)
+        yield from entries
+        if not following:
+            return
+        cursor = following
+    raise UnsupportedError(f"the list has more than {MOST_PAGES} pages")
 
 
 def moment(value: object) -> datetime | None:
@@ -231,33 +287,8 @@ def query_of(request: requests.PreparedRequest, key: str) -> Sequence[str]:
     return parse_qs(f"{urlsplit(request.url or '').query}&{body}").get(key, [])
 
 
-# -- all clouds --------------------------------------------------------------------------------------------------------
-# The served clouds by name. An adapter is only imported when its cloud is used.
-
-ADAPTERS: Final = {
-    "EC2": "amazon:Ec2",
-    "EUCALYPTUS": "amazon:Eucalyptus",
-    "OUTSCALE": "outscale:Outscale",
-    "OUTSCALE_SAS": "amazon:OutscaleSas",
-    "OUTSCALE_INC": "amazon:OutscaleInc",
-    "OPENSTACK": "nova:Openstack",
-    "RACKSPACE": "nova:Rackspace",
-    "DIGITAL_OCEAN": "bearer:DigitalOcean",
-    "LINODE": "bearer:Linode",
-    "CLOUDSCALE": "bearer:Cloudscale",
-    "VULTR": "bearer:Vultr",
-    "BRIGHTBOX": "bearer:Brightbox",
-    "GCE": "google:Gce",
-    "CLOUDSTACK": "cloudstack:Cloudstack",
-    "IKOULA": "cloudstack:Ikoula",
-    "KUBEVIRT": "kubevirt:Kubevirt",
-    "AZURE_ARM": "azure:Azure",
-    "CLOUDSIGMA": "cloudsigma:Cloudsigma",
-}
-
-
 def adapter_of(options: LibcloudOptions) -> Adapter:
     """Returns the adapter of a cloud; raises InvalidArgumentError for options that it does not support."""
-    module, _, name = ADAPTERS[options.provider].partition(":")
+    module, _, name = provider_of(options.provider).partition(":")
     found: type[Adapter] = getattr(importlib.import_module(f"cloudgraft.drivers.libcloud.{module}"), name)
     return found(options)

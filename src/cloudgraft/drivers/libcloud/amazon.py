@@ -19,7 +19,7 @@ import requests
 from libcloud.compute.base import Node
 from libcloud.compute.types import NodeState
 
-from cloudgraft.drivers.libcloud.adapter import Adapter, States, host_of, query_of, shape_of
+from cloudgraft.drivers.libcloud.adapter import Adapter, States, endpoint_of, pages, query_of, shape_of
 from cloudgraft.drivers.libcloud.options import MachineSettings
 from cloudgraft.drivers.libcloud.wire import Wire, wired
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineSpec, Shape
@@ -32,7 +32,6 @@ _xml: Any = import_module("libcloud.utils.xml")
 _MARK: Final = "cloudgraft-cluster-id"
 _ALIVE: Final = ("pending", "running", "shutting-down", "stopping", "stopped")
 _PAGE: Final = 1000
-_MOST_PAGES: Final = 1000
 _STATES: Final = States(
     {
         "pending": NodeState.PENDING,
@@ -46,25 +45,23 @@ _STATES: Final = States(
 
 
 class Ec2(Adapter):
-    """Amazon's own."""
+    """Amazon EC2."""
 
     traits = DriverTraits(idempotency=Idempotency.TOKEN, list_delay=timedelta(seconds=10), user_data_limit=16 * 1024)
     needs: ClassVar[frozenset[str]] = frozenset({"key", "region"})
-    takes = frozenset({"zone", "networks", "securityGroups", "sshKeys"})  # a disk's device is the image's own affair
+    takes = frozenset({"zone", "networks", "securityGroups", "sshKeys"})  # the device of a disk depends on the image
+    takes_one = frozenset({"networks", "sshKeys"})
     is_routed = False
     library: ClassVar[Any] = _ec2.EC2NodeDriver
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Makes no request."""
-        where: dict[str, Any] = {"region": self.options.region, "signature_version": "4"}
-        return self._made(wire, secret, where, connectionCls=_Posting)
+        where = {"region": self.options.region, "signature_version": "4"}
+        return self._new_driver(wire, secret, where, connectionCls=_Posting)
 
-    def _made(self, wire: Wire, secret: str, where: Mapping[str, Any], **parts: Any) -> Any:
-        endpoint = urlsplit(self.options.endpoint)
+    def _new_driver(self, wire: Wire, secret: str, where: Mapping[str, Any], **parts: Any) -> Any:
         if self.options.endpoint:
-            is_secure = endpoint.scheme == "https"
-            port = endpoint.port or (443 if is_secure else 80)
-            where = {**where, "host": host_of(endpoint), "port": port, "secure": is_secure}
+            endpoint = endpoint_of(self.options.endpoint)
+            where = {**where, "host": endpoint.host, "port": endpoint.port, "secure": endpoint.is_secure}
         try:
             library = type(self.library.__name__, (self.library,), parts)
             return wired(library, wire, NODE_STATE_MAP=_STATES)(self.options.key, secret, **where)
@@ -72,13 +69,10 @@ class Ec2(Adapter):
             raise InvalidArgumentError(f"{self.options.provider}: {error}") from None
 
     def is_change(self, request: requests.PreparedRequest) -> bool:
-        """By the action: the others change things by GET, and EC2 lists by POST."""
+        """Decides by the action: the others change things with GET, and EC2 lists with POST."""
         return query_of(request, "Action") in (["RunInstances"], ["TerminateInstances"])
 
     def create(self, cloud: Any, wire: Wire, spec: MachineSpec, settings: MachineSettings) -> Machine:
-        """One call; the name is the token."""
-        if len(settings.networks) > 1 or len(settings.ssh_keys) > 1:
-            raise InvalidArgumentError(f"{self.options.provider} takes one of networks and one of sshKeys")
         node = cloud.create_node(
             name=spec.name,
             size=self.size(cloud, settings.shape),
@@ -105,51 +99,47 @@ class Ec2(Adapter):
         return given
 
     def nodes(self, cloud: Any) -> Iterable[Node]:
-        """Those with our marks that are alive, page by page."""
+        """Yields the existing instances with our marks."""
         states = {f"Filter.2.Value.{number}": state for number, state in enumerate(_ALIVE, 1)}
-        params: dict[str, Any] = {"Action": "DescribeInstances", "MaxResults": _PAGE}
+        params: dict[str, Any] = {"Action": "DescribeInstances", "MaxResults": _PAGE, **states}
         params |= {"Filter.1.Name": "tag-key", "Filter.1.Value.1": _MARK, "Filter.2.Name": "instance-state-name"}
-        for _ in range(_MOST_PAGES):
-            page = cloud.connection.request(cloud.path, params={**params, **states}).object
+
+        def read(token: str) -> tuple[Iterable[Node], str]:
+            page = cloud.connection.request(cloud.path, params=params | ({"NextToken": token} if token else {})).object
             if not _xml.findall(element=page, xpath="reservationSet", namespace=_ec2.NAMESPACE):
-                raise ValueError("the answer is not a list of instances")
-            for reservation in _xml.findall(element=page, xpath="reservationSet/item", namespace=_ec2.NAMESPACE):
-                yield from cloud._to_nodes(reservation, "instancesSet/item")  # noqa: SLF001 - there is no public reader
-            following = _xml.findtext(element=page, xpath="nextToken", namespace=_ec2.NAMESPACE)
-            if not following:
-                return
-            params["NextToken"] = following
-        raise UnsupportedError(f"the list of {self.options.provider} has more than {_MOST_PAGES} pages")
+                raise ValueError("the response is not a list of instances")
+            reservations = _xml.findall(element=page, xpath="reservationSet/item", namespace=_ec2.NAMESPACE)
+            to_nodes = cloud._to_nodes  # noqa: SLF001 - there is no public reader
+            found = (node for reservation in reservations for node in to_nodes(reservation, "instancesSet/item"))
+            return found, _xml.findtext(element=page, xpath="nextToken", namespace=_ec2.NAMESPACE)
+
+        return pages(read)
 
     def tags(self, node: Any) -> Mapping[str, str]:
-        """All but the name."""
         return {key: value or "" for key, value in node.extra["tags"].items() if key != "Name"}
 
     def id_of(self, node: Any) -> str:
-        """As the cloud controller for AWS writes it."""
+        """Returns the providerID that AWS's cloud controller writes."""
         zone = node.extra.get("availability")
         return f"aws:///{zone}/{node.id}" if zone else ""
 
     def sizes(self, cloud: Any) -> Iterable[Any]:
-        """From libcloud's own table, without its prices: reading those takes seconds, and a sixth of them is 0."""
-        # The tables are large, and only wanted here.
+        """Reads libcloud's own table without its prices: reading those takes seconds, and a sixth of them is 0."""
+        # The tables are large, and only used here.
         from libcloud.compute.constants.ec2_instance_types import INSTANCE_TYPES  # noqa: PLC0415
         from libcloud.compute.constants.ec2_region_details_complete import REGION_DETAILS  # noqa: PLC0415
 
         return [INSTANCE_TYPES[name] for name in REGION_DETAILS[cloud.region_name]["instance_types"]]
 
     def shape(self, size: Any) -> Shape:
-        """With its region."""
-        return shape_of(
-            size["id"], size["extra"]["vcpu"], size["ram"], 0, {"topology.kubernetes.io/region": self.options.region}
-        )
+        region = {"topology.kubernetes.io/region": self.options.region}
+        return shape_of(size["id"], size["extra"]["vcpu"], size["ram"], labels=region)
 
 
 class _Posting(_ec2.EC2Connection):  # type: ignore[misc]  # has only partial types
-    """Parameters in the body."""
+    """Sends parameters as the body of a POST, in place of a GET; the signature covers the body."""
 
     def request(self, action: str, params: Mapping[str, Any] | None = None, **_: Any) -> Any:
-        """In the place of a GET; the signature covers the body."""
         body = urlencode({**(params or {}), "Version": self.version})
         headers = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}
         return super().request(action, params={}, data=body, headers=headers, method="POST")
@@ -159,41 +149,33 @@ class Eucalyptus(Ec2):
     """A private cloud."""
 
     traits = dataclasses.replace(Ec2.traits, user_data_limit=5 * 1024)
-
     needs = frozenset({"key", "endpoint"})
     library = _ec2.EucNodeDriver
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Makes no request."""
-        return self._made(wire, secret, {"path": urlsplit(self.options.endpoint).path or None})
+        return self._new_driver(wire, secret, {"path": urlsplit(self.options.endpoint).path or None})
 
     def sizes(self, cloud: Any) -> Iterable[Any]:
-        """As it tells them."""
-        found: Iterable[Any] = cloud.list_sizes()
-        return found
+        return Adapter.sizes(self, cloud)
 
     def shape(self, size: Any) -> Shape:
-        """With the disk that comes with it."""
         return shape_of(size.id, size.extra["cpu"], size.ram, size.disk)
 
 
 class OutscaleSas(Ec2):
-    """Outscale's EC2-compatible API. Libcloud knows no CPUs of its types, and takes Amazon's prices for them."""
+    """Outscale's EC2-compatible API. Libcloud lacks the CPUs of its types, and uses Amazon's prices for them."""
 
     traits = Eucalyptus.traits
-
     library = _ec2.OutscaleSASNodeDriver
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Makes no request."""
-        return self._made(wire, secret, {"region": self.options.region})
+        return self._new_driver(wire, secret, {"region": self.options.region})
 
     def sizes(self, cloud: Any) -> Iterable[Any]:
-        """Not told."""
-        raise UnsupportedError(f"{self.options.provider} does not tell its machine types' CPUs through libcloud")
+        raise UnsupportedError(f"{self.options.provider} does not show the CPUs of its machine types through libcloud")
 
 
 class OutscaleInc(OutscaleSas):
-    """Likewise, of the other company."""
+    """The same API of the other company."""
 
     library = _ec2.OutscaleINCNodeDriver

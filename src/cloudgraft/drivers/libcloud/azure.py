@@ -16,12 +16,12 @@ from importlib import import_module
 from typing import Any, ClassVar, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from cloudgraft.drivers.libcloud.adapter import Adapter, moment, shape_of
+from cloudgraft.drivers.libcloud.adapter import Adapter, moment, pages, shape_of
 from cloudgraft.drivers.libcloud.errors import ERRORS
 from cloudgraft.drivers.libcloud.options import LibcloudOptions, MachineSettings
 from cloudgraft.drivers.libcloud.wire import Wire, wired
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineSpec, MachineState, Shape
-from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, UnsupportedError
+from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError
 from cloudgraft.sdk.list_budget import bounded
 from cloudgraft.sdk.secrecy import hide, unhide
 
@@ -30,13 +30,12 @@ _azure: Any = import_module("libcloud.compute.drivers.azure_arm")
 _common: Any = import_module("libcloud.common.azure_arm")
 _exceptions: Any = import_module("libcloud.common.exceptions")
 
-_VERSION: Final = "2024-07-01"  # of the API: the first ones with cards in the order did not know If-None-Match yet
-_NETWORK_VERSION: Final = "2020-11-01"  # the one that Azure names for cards in an order
+_VERSION: Final = "2024-07-01"  # of the API: the first ones with network cards in the request ignore If-None-Match
+_NETWORK_VERSION: Final = "2020-11-01"  # the one that Azure documents for network cards in the request
 _MARK: Final = "cloudgraft-cluster-id"
 _USER: Final = "azureuser"  # as libcloud names it
-_MOST_PAGES: Final = 10_000
 _LONGEST_TAG: Final = 256  # characters
-_LONGEST: Final = 1000  # characters of a reason that are repeated
+_LONGEST: Final = 1000  # characters of a reason
 _NO_CONTENT, _FORBIDDEN, _PRECONDITION_FAILED = 204, 403, 412
 _FAILED: Final = frozenset({"failed", "canceled"})
 _STATES: Final[Mapping[str, MachineState]] = {
@@ -49,13 +48,14 @@ _STATES: Final[Mapping[str, MachineState]] = {
 
 
 class Azure(Adapter):
-    """One resource group. ``domain`` is the tenant, ``project`` the subscription and the group, ``key`` who we are."""
+    """One resource group. ``domain`` is the tenant, ``project`` the subscription and the group, ``key`` the client."""
 
     traits = DriverTraits(
         idempotency=Idempotency.UNIQUE_NAME, list_delay=timedelta(seconds=30), user_data_limit=64 * 1024 - 1
     )
     needs = frozenset({"key", "domain", "project", "region"})
     takes = frozenset({"zone", "networks", "securityGroups", "sshKeys", "diskSize"})
+    takes_one = frozenset({"securityGroups"})
     names: ClassVar[str] = r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?"
 
     def __init__(self, options: LibcloudOptions) -> None:
@@ -68,43 +68,43 @@ class Azure(Adapter):
         self._place = options.region.lower().replace(" ", "")
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Asks for a token at once; libcloud asks for another one before it is over."""
+        """Gets a token at once; libcloud renews it before it expires."""
         library = type("Azure", (_azure.AzureNodeDriver,), {"connectionCls": _Connection})
         options = self.options
         return wired(library, wire)(options.domain, self._subscription, options.key, secret, region=self._place)
 
     def let_go(self, cloud: Any) -> None:
-        """Forgets its token: where Azure takes none of ours, every list would leave one more to be hidden."""
+        """Unhides its token: if Azure refuses all of ours, every list would add one more to hide."""
         unhide(cloud.connection.access_token)
 
     # -- create and delete ---------------------------------------------------------------------------------------------
 
     def checked(self, spec: MachineSpec) -> MachineSettings:
-        """Refuses also what Azure cannot do without."""
+        """Also requires settings that Azure needs."""
         settings = super().checked(spec)
         _image(settings.image)
         if not settings.networks:
-            raise InvalidArgumentError("AZURE_ARM: say in machine.networks a subnet: network/subnet, or its whole id")
+            raise InvalidArgumentError("AZURE_ARM: set machine.networks to a subnet: network/subnet, or its whole id")
         if not settings.ssh_keys:
-            raise InvalidArgumentError("AZURE_ARM: say in machine.sshKeys a public key; Azure wants one, or a password")
-        if len(settings.security_groups) > 1:
-            raise InvalidArgumentError("AZURE_ARM takes one of securityGroups")
+            raise InvalidArgumentError(
+                "AZURE_ARM: set machine.sshKeys to a public key; Azure requires one, or a password"
+            )
         if any(len(value) > _LONGEST_TAG for value in spec.tags.values()):
             raise InvalidArgumentError(f"AZURE_ARM takes tags of {_LONGEST_TAG} characters at most")
         return settings
 
     def create(self, cloud: Any, wire: Wire, spec: MachineSpec, settings: MachineSettings) -> Machine:
-        """One call, which Azure refuses when there is a machine of that name."""
+        """Creates it in one call, which Azure refuses when the name exists."""
         try:
             answer = self._ask(cloud, self._path(spec.name), "PUT", self._order(spec, settings), {"If-None-Match": "*"})
         except _exceptions.BaseHTTPError as error:
             if error.code == _PRECONDITION_FAILED:
-                raise AlreadyExistsError(f"create {spec.name}: there is a machine of that name") from None
+                raise AlreadyExistsError(f"create {spec.name}: a machine with this name exists") from None
             raise
         return self.machine(answer)
 
     def delete(self, cloud: Any, machine: Machine) -> None:
-        """Its card and its disk go with it. Not waited for."""
+        """Deletes it with its network card and disk; does not wait for the end."""
         self._ask(cloud, self._path(machine.machine_id), "DELETE")
 
     def _order(self, spec: MachineSpec, settings: MachineSettings) -> dict[str, Any]:
@@ -154,7 +154,7 @@ class Azure(Adapter):
         return f"{self._network_thing('virtualNetworks', network)}/subnets/{subnet or 'default'}"
 
     def _network_thing(self, kind: str, said: str) -> str:
-        """By its name in the group, or by its whole id."""
+        """Returns the id of a resource by its name in the group, or the given id."""
         return said if said.startswith("/") else f"{self._group}/providers/Microsoft.Network/{kind}/{said}"
 
     def _path(self, name: str = "") -> str:
@@ -163,47 +163,46 @@ class Azure(Adapter):
     # -- list ----------------------------------------------------------------------------------------------------------
 
     def nodes(self, cloud: Any) -> Iterable[Any]:
-        """All of the group, to the last page, where libcloud stops after a while without a word. When one that has our
-        mark failed, one more pass tells why, and not one call for each.
+        """Reads all pages of the group; libcloud stops silently after some.
+
+        If a machine with our mark has failed, one more pass finds the reasons, in place of one call per machine.
         """
-        found = list(bounded(self._pages(cloud, self._path(), {})))
+        found = list(bounded(self._pages(cloud, self._path())))
         if not any(_word(node) in _FAILED and _MARK in (node.get("tags") or {}) for node in found):
             return found
-        told = self._told(cloud)
-        return [{**node, "told": told.get(str(node["id"]).lower(), ())} for node in found]
+        statuses = self._statuses(cloud)
+        return [{**node, "statuses": statuses.get(str(node["id"]).lower(), ())} for node in found]
 
-    def _told(self, cloud: Any) -> Mapping[str, Any]:
-        """What Azure says of how the subscription's machines are, by their ids. It has no such list of a group."""
+    def _statuses(self, cloud: Any) -> Mapping[str, Any]:
+        """Returns the statuses of the subscription's machines by id. Azure has no such list of a group."""
         path = f"/subscriptions/{self._subscription}/providers/Microsoft.Compute/virtualMachines"
         try:
-            found = list(bounded(self._pages(cloud, path, {"statusOnly": "true"})))
+            found = list(bounded(self._pages(cloud, path, statusOnly="true")))
         except _exceptions.BaseHTTPError as error:
             if error.code != _FORBIDDEN:
                 raise
-            return {}  # we may only see the group: then nobody knows why
+            return {}  # without permission for the subscription, the reasons stay unknown
         return {
             str(node["id"]).lower(): (node["properties"].get("instanceView") or {}).get("statuses") or ()
             for node in found
         }
 
-    def _pages(self, cloud: Any, path: str, params: Mapping[str, str]) -> Iterator[Any]:
-        params = {"api-version": _VERSION, **params}
-        for _ in range(_MOST_PAGES):
-            page = cloud.connection.request(path, params=dict(params)).object
-            yield from page["value"]
-            following = urlsplit(page.get("nextLink") or "")
-            if not following.path:
-                return
-            path, params = following.path, dict(parse_qsl(following.query))
-        raise UnsupportedError(f"there is no end of the pages of {path}")
+    @staticmethod
+    def _pages(cloud: Any, path: str, **params: str) -> Iterator[Any]:
+        def read(link: str) -> tuple[Iterable[Any], str]:
+            following = urlsplit(link)
+            asked = dict(parse_qsl(following.query)) if link else {"api-version": _VERSION, **params}
+            page = cloud.connection.request(following.path or path, params=asked).object
+            return page["value"], page.get("nextLink")
+
+        return pages(read)
 
     def machine(self, node: Any) -> Machine:
-        """A virtual machine as the API shows it. In its id Azure may write the group in capitals."""
         properties, name = node["properties"], str(node["name"])
         word = _word(node)
         state, reason, failure = _STATES.get(word, MachineState.PENDING), "", ""
         if word in _FAILED:
-            state, reason, failure = _failed(node.get("told", ()))
+            state, reason, failure = _failed(node.get("statuses", ()))
         return Machine(
             name=name,
             machine_id=name,
@@ -216,12 +215,12 @@ class Azure(Adapter):
         )
 
     def _provider_id(self, name: str) -> str:
-        """As the cloud controller for Azure writes it."""
+        """Returns the providerID that Azure's cloud controller writes. Azure may show the group in capitals."""
         group = self._group.rpartition("/")
         return f"azure://{group[0]}/{group[2].lower()}/providers/Microsoft.Compute/virtualMachines/{name}"
 
     def shape(self, size: Any) -> Shape:
-        """By its name. The disk that Azure tells is a second one, which is lost when the machine moves."""
+        """Leaves out the disk: it is a second one, which is lost when the machine moves."""
         region = {"topology.kubernetes.io/region": self._place}
         return shape_of(size.name, size.extra["numberOfCores"], size.ram, labels=region)
 
@@ -232,7 +231,7 @@ class Azure(Adapter):
 
 
 def _image(said: str) -> dict[str, str]:
-    """Of the marketplace, or one's own."""
+    """Returns the reference to an image of the marketplace, or to an own one."""
     if said.startswith("/"):
         return {"id": said}
     parts = said.split(":")
@@ -247,13 +246,13 @@ def _word(node: Any) -> str:
     return str(node["properties"].get("provisioningState", "")).lower()
 
 
-def _failed(told: Iterable[Any]) -> tuple[MachineState, str, str]:
-    """The state, the reason and the failure of a machine that Azure calls failed.
+def _failed(statuses: Iterable[Any]) -> tuple[MachineState, str, str]:
+    """Returns the state, the reason and the failure of a machine that Azure calls failed.
 
-    So it calls every machine whose last change failed, also one that has run for weeks and got a bad extension.
+    That is any machine whose last change failed, even one that has run for weeks and got a bad extension.
     """
     reason = failure = ""
-    for status in told:
+    for status in statuses:
         kind, _, rest = str(status.get("code", "")).partition("/")
         if (kind, rest) == ("PowerState", "running"):
             return MachineState.RUNNING, "", ""
@@ -266,7 +265,7 @@ def _failed(told: Iterable[Any]) -> tuple[MachineState, str, str]:
 
 class _Answer(_common.AzureJsonResponse):  # type: ignore[misc]  # has only partial types
     def success(self) -> bool:
-        """To libcloud it is an error that something is gone already."""
+        """Accepts the response for a missing machine, which is an error to libcloud."""
         return bool(super().success()) or self.status == _NO_CONTENT
 
 
@@ -275,7 +274,7 @@ class _Connection(_common.AzureResourceManagementConnection):  # type: ignore[mi
     access_token: str = ""
 
     def get_token_from_credentials(self) -> None:
-        """As libcloud does; the token is hidden while it lasts."""
+        """Also hides the token until the next one."""
         old = self.access_token
         super().get_token_from_credentials()
         hide(self.access_token)

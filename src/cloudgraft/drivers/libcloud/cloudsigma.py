@@ -16,7 +16,7 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
@@ -24,8 +24,8 @@ from typing import Any, ClassVar, Final
 
 from cloudgraft.drivers.common.listing import is_younger
 from cloudgraft.drivers.common.locks import NamedLocks
-from cloudgraft.drivers.libcloud.adapter import Adapter, moment, shape_of
-from cloudgraft.drivers.libcloud.errors import ERRORS, error_of, said
+from cloudgraft.drivers.libcloud.adapter import Adapter, counted, moment, shape_of
+from cloudgraft.drivers.libcloud.errors import error_of, refusal
 from cloudgraft.drivers.libcloud.options import LibcloudOptions, MachineSettings
 from cloudgraft.drivers.libcloud.wire import Wire, wired
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, MachineState, Shape
@@ -38,7 +38,6 @@ from cloudgraft.sdk.errors import (
     Retry,
     UnavailableError,
 )
-from cloudgraft.sdk.list_budget import current_budget
 
 # Libcloud has only partial types.
 _cloudsigma: Any = import_module("libcloud.compute.drivers.cloudsigma")
@@ -48,14 +47,13 @@ _exceptions: Any = import_module("libcloud.common.exceptions")
 _MADE: Final = "cloudgraft-made"  # when a create began
 _USER_DATA: Final = "cloudinit-user-data"
 _ENCODED: Final = "base64_fields"
-_OTHERS: Final = frozenset({_MADE, _USER_DATA, _ENCODED, "cloudinit-dsmode", "ssh_public_key"})  # that are no marks
+_OTHERS: Final = frozenset({_MADE, _USER_DATA, _ENCODED, "cloudinit-dsmode", "ssh_public_key"})  # not marks
 _CORE: Final = 2000  # MHz, as libcloud counts
 _GIBIBYTE, _MEBIBYTE = 1024**3, 1024**2
 _NOT_FOUND: Final = 404
-_LONGEST_TURN: Final = timedelta(seconds=100)  # below what a delete may take
-_LONGEST: Final = 600  # characters of the cloud's message that ours repeats
+_LONGEST_TURN: Final = timedelta(seconds=100)  # less than a delete may take
 _GOING: Final = "deleting"
-_LOST: Final = frozenset({"unavailable", "failed", "mounted", _GOING})  # what a drive of ours must not become
+_LOST: Final = frozenset({"unavailable", "failed", "mounted", _GOING})  # states that a drive of ours must not reach
 _STATES: Final[Mapping[str, MachineState]] = {
     "starting": MachineState.PENDING,
     "running": MachineState.RUNNING,
@@ -75,43 +73,40 @@ class _Leftover:
 
 
 class Cloudsigma(Adapter):
-    """One account in one location. ``key`` is the user's mail address; shapes are those that libcloud names."""
+    """One account in one location. ``key`` is the user's mail address; the shapes are libcloud's."""
 
     traits = DriverTraits(list_delay=timedelta(seconds=5), create_timeout=timedelta(minutes=9))
     needs = frozenset({"key", "region"})
     takes = frozenset({"networks", "securityGroups", "sshKeys", "diskSize"})
+    takes_one = frozenset({"securityGroups"})  # a firewall policy
     create_limit: ClassVar[timedelta] = timedelta(minutes=8)
     provider_id: ClassVar[str] = "cloudsigma://{id}"
-    made_within: ClassVar[timedelta] = timedelta(minutes=20)  # a create, and the one that carries it on
-    pause: ClassVar[float] = 2.0  # seconds between two looks at what goes on
+    made_within: ClassVar[timedelta] = timedelta(minutes=20)  # a create, and the one that continues it
+    pause: ClassVar[float] = 2.0  # seconds between two polls
 
     def __init__(self, options: LibcloudOptions) -> None:
         """Refuses a location that libcloud does not know."""
         super().__init__(options)
         if options.region not in _common.API_ENDPOINTS_2_0:
             known = ", ".join(sorted(_common.API_ENDPOINTS_2_0))
-            raise InvalidArgumentError(f"CLOUDSIGMA: libcloud knows no region {options.region!r}; there is: {known}")
+            raise InvalidArgumentError(f"CLOUDSIGMA: libcloud has no region {options.region!r}; there is: {known}")
         self._turns = NamedLocks(_LONGEST_TURN)
         self._lock = threading.Lock()
-        self._ran: dict[str, float] = {}  # servers that were started, and when we knew of it
+        self._ran: dict[str, float] = {}  # started servers, and when we saw it
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Makes no request."""
         library = wired(_cloudsigma.CloudSigma_2_0_NodeDriver, wire)
         return library(self.options.key, secret, region=self.options.region)
 
     # -- create --------------------------------------------------------------------------------------------------------
 
     def checked(self, spec: MachineSpec) -> MachineSettings:
-        """Refuses also machine types that libcloud does not name."""
         settings = super().checked(spec)
         _type_of(settings.shape)
-        if len(settings.security_groups) > 1:
-            raise InvalidArgumentError("CLOUDSIGMA takes one of securityGroups, which is a firewall policy")
         return settings
 
     def create(self, cloud: Any, wire: Wire, spec: MachineSpec, settings: MachineSettings) -> Machine:
-        """Carries on from what is there of this name."""
+        """Continues with what exists of this name."""
         with self._turns.take(spec.name):
             server = self._own(_listed(cloud, "/servers/detail/", name=spec.name), spec)
             if server is not None and server["status"] != "stopped":
@@ -128,7 +123,7 @@ class Cloudsigma(Adapter):
 
     @staticmethod
     def _own(found: Iterable[Any], spec: MachineSpec) -> Any:
-        """Of things with this name, which anybody may give to anything, the one that was made for this very order."""
+        """Returns what was made for this order; anybody may give the same name to something else."""
         for one in found:
             if one["name"] != spec.name:
                 continue
@@ -147,9 +142,9 @@ class Cloudsigma(Adapter):
         return _ask(cloud, "POST", f"/drives/{settings.image}/action/", order, do="clone")["objects"][0]
 
     def _ready(self, cloud: Any, drive: Any, spec: MachineSpec) -> Any:
-        """The drive, when it is whole, with its marks: whether a clone takes them is not written anywhere.
+        """Waits for the clone, and sets its marks: it is not documented whether a clone keeps them.
 
-        They are set at once, since it may take minutes and this may be its last look; and if that is refused, then.
+        They are set at once, since cloning may take minutes and this process may die; if that is refused, at the end.
         """
         with contextlib.suppress(_cloudsigma.CloudSigmaError, _exceptions.BaseHTTPError):
             _mark(cloud, drive, spec)
@@ -168,7 +163,7 @@ class Cloudsigma(Adapter):
             "cpu": kind["cpu"] * _CORE,
             "smp": kind["cpu"],
             "mem": kind["memory"] * _MEBIBYTE,
-            "vnc_password": secrets.token_hex(6),  # which the cloud wants; known to nobody
+            "vnc_password": secrets.token_hex(6),  # required; nobody knows it
             "meta": _meta(spec),
             "drives": [{"boot_order": 1, "dev_channel": "0:0", "device": "virtio", "drive": drive["uuid"]}],
             "nics": [
@@ -179,14 +174,12 @@ class Cloudsigma(Adapter):
         if settings.ssh_keys:
             order["pubkeys"] = list(settings.ssh_keys)
         if spec.user_data:
-            order["meta"] |= {
-                _USER_DATA: base64.b64encode(spec.user_data.encode()).decode(),
-                _ENCODED: _USER_DATA,
-            }
+            encoded = base64.b64encode(spec.user_data.encode()).decode()
+            order["meta"] |= {_USER_DATA: encoded, _ENCODED: _USER_DATA}
         return _ask(cloud, "POST", "/servers/", order)["objects"][0]
 
     def _started(self, cloud: Any, server: Any) -> Machine:
-        server = _told_to(cloud, server, "start")
+        server = _acted(cloud, server, "start")
         self._remember([server["uuid"]])
         return self.machine({**server, "status": "starting"} if server["status"] == "stopped" else server)
 
@@ -196,35 +189,34 @@ class Cloudsigma(Adapter):
         After a final refusal it removes what was made. Otherwise the outcome is unknown, and the next create continues.
         """
         what = f"create {spec.name}"
-        refusal = error if isinstance(error, UnavailableError) else _refusal(wire, what, error)
-        if refusal is None:
+        final = error if isinstance(error, UnavailableError) else _final_refusal(wire, what, error)
+        if final is None:
             found = error_of(error, wire, what)
-            return DeadlineError(f"{found.message}; a part of it is made, and the next create carries it on")
+            return DeadlineError(f"{found.message}; a part of it exists, and the next create continues it")
         try:
             self._remove(cloud, spec.name, "")
         except Exception as second:  # noqa: BLE001 - libcloud may raise anything
             why = error_of(second, wire, "remove it").message
-            return DeadlineError(f"{refusal.message}; and what was made could not be removed: {why}")
-        return refusal
+            return DeadlineError(f"{final.message}; and its parts could not be removed: {why}")
+        return final
 
     # -- delete --------------------------------------------------------------------------------------------------------
 
     def delete(self, cloud: Any, machine: Machine) -> None:
-        """The server and its drive, or what is there of them."""
         with self._turns.take(machine.name):
             self._remove(cloud, machine.name, machine.machine_id)
 
     def _remove(self, cloud: Any, name: str, server_id: str) -> None:
-        """The server of that id, or without one the servers of that name, and drives of that name without a server.
+        """Deletes the server of that id, or without an id the servers of that name; and its drives without a server.
 
-        A drive that somebody else hung onto the server is not deleted with it: it may be a volume with data.
+        It does not delete a drive that somebody else attached to the server: it may be a volume with data.
         """
         found = [_server(cloud, server_id)] if server_id else _listed(cloud, "/servers/detail/", name=name)
         for server in found:
             if server is None or (not server_id and server["name"] != name):
                 continue
             if not server_id and server["status"] != "stopped":
-                raise ConflictError(f"the server {server['uuid']} was started by another")
+                raise ConflictError(f"the server {server['uuid']} was started by another client")
             self._stop(cloud, server)
             is_as_made = [one["boot_order"] for one in server["drives"]] == [1]
             params = {"recurse": "all_drives"} if is_as_made else {}
@@ -236,11 +228,11 @@ class Cloudsigma(Adapter):
                 _ask(cloud, "DELETE", f"/drives/{drive['uuid']}/")
 
     def _stop(self, cloud: Any, server: Any) -> None:
-        """What runs cannot be deleted."""
+        """Stops a server: a running one cannot be deleted."""
         is_asked = False
         while server is not None and server["status"] not in ("stopped", _GOING):
             if server["status"] in ("running", "paused") and not is_asked:
-                _told_to(cloud, server, "stop")
+                _acted(cloud, server, "stop")
                 is_asked = True
             else:
                 time.sleep(self.pause)
@@ -249,7 +241,7 @@ class Cloudsigma(Adapter):
     # -- list ----------------------------------------------------------------------------------------------------------
 
     def nodes(self, cloud: Any) -> Iterable[Any]:
-        """All servers in one pass, where libcloud asks for the drive of each; and all drives, for what was left."""
+        """Returns all servers, and drives without one. Libcloud would make a request for the drive of each server."""
         servers = _listed(cloud, "/servers/detail/")
         self._remember([server["uuid"] for server in servers if server["status"] != "stopped"])
         names = {server["name"] for server in servers}
@@ -269,25 +261,24 @@ class Cloudsigma(Adapter):
         return made is not None and is_younger(made, self.made_within)
 
     def _is_half(self, server: Mapping[str, Any]) -> bool:
-        """Whether it has yet to be started. One that has run, and was stopped by a person or by itself, has not."""
+        """Returns whether it was never started. A server that ran and stopped was."""
         with self._lock:
             has_run = server["uuid"] in self._ran
         return server["status"] == "stopped" and not has_run and self._is_being_made(server)
 
     def _remember(self, uuids: Iterable[str]) -> None:
-        """That they have run; of older ones their age tells it."""
+        """Records that they have run; for older ones their age shows it."""
         now = time.monotonic()
         since = now - self.made_within.total_seconds()
         with self._lock:
             self._ran = {uuid: at for uuid, at in self._ran.items() if at >= since} | dict.fromkeys(uuids, now)
 
     def machine(self, node: Any) -> Machine:
-        """A server, or a drive without one."""
         thing = node.drive if isinstance(node, _Leftover) else node
         meta = thing.get("meta") or {}
         state, reason = _STATES.get(str(thing["status"]), MachineState.PENDING), ""
         if isinstance(node, _Leftover):
-            state, reason = MachineState.FAILED, "its drive was made, and a server with it never was, or is gone"
+            state, reason = MachineState.FAILED, "its drive exists, but its server never was, or is gone"
         return Machine(
             name=str(thing["name"]),
             machine_id=str(thing["uuid"]),
@@ -300,12 +291,11 @@ class Cloudsigma(Adapter):
         )
 
     def sizes(self, cloud: Any) -> Iterable[Any]:
-        """Those that libcloud names. Its own way to them reads its prices too, from a file that anybody may replace."""
+        """Reads libcloud's table; libcloud's method also reads prices from a file that anybody may replace."""
         found: Iterable[Any] = _common.INSTANCE_TYPES
         return found
 
     def shape(self, size: Any) -> Shape:
-        """By its id."""
         return shape_of(size["id"], size["cpu"], size["memory"], size["disk"])
 
 
@@ -330,7 +320,7 @@ def _mark(cloud: Any, drive: Any, spec: MachineSpec) -> None:
 
 
 def _marks(meta: Mapping[str, Any]) -> dict[str, str]:
-    """Our marks, and not the user data, which is beside them."""
+    """Returns our marks without the user data, which is in the same place."""
     return {str(key): str(value) for key, value in meta.items() if key not in _OTHERS}
 
 
@@ -342,23 +332,19 @@ def _addresses(thing: Mapping[str, Any]) -> Iterable[str]:
                 yield str(address["uuid"])
 
 
-def _refusal(wire: Wire, what: str, error: Exception) -> CloudgraftError | None:
-    """What the cloud said no with, for good; None when it did not, or when it may say yes the next time, or when the
-    error is of another call.
-    """
+def _final_refusal(wire: Wire, what: str, error: Exception) -> CloudgraftError | None:
+    """Returns the cloud's final refusal of a change; None when a retry may help, or the error is of another call."""
     last = next((exchange for exchange in reversed(wire.exchanges) if exchange.is_change), None)
     if last is None or last.response is None or last.response.ok or last.response.status_code != _code_of(error):
         return None
-    code, text = said(last.response.content)
-    status = last.response.status_code
-    message = f"{what}: {text[:_LONGEST]} (HTTP {status})"
-    found = ERRORS.error(message, said=text, code=code, status=status, is_change=True)
+    found = refusal(last.response, what, is_change=True)
     return found if found.retry is Retry.NO else None
 
 
-def _told_to(cloud: Any, server: Any, action: str) -> Any:
-    """The server before it was told to start or to stop. One that another has told so meanwhile refuses it: then the
-    server as it is now.
+def _acted(cloud: Any, server: Any, action: str) -> Any:
+    """Starts or stops a server; returns it as it was before.
+
+    After another client's action the server refuses ours: then it returns the server as it is now.
     """
     try:
         _ask(cloud, "POST", f"/servers/{server['uuid']}/action/", do=action)
@@ -371,7 +357,7 @@ def _told_to(cloud: Any, server: Any, action: str) -> Any:
 
 
 def _server(cloud: Any, uuid: str) -> Any:
-    """None when it is gone."""
+    """Returns a server; None when it is gone."""
     try:
         return _ask(cloud, "GET", f"/servers/{uuid}/")
     except (_cloudsigma.CloudSigmaError, _exceptions.BaseHTTPError) as error:
@@ -381,25 +367,18 @@ def _server(cloud: Any, uuid: str) -> Any:
 
 
 def _code_of(error: Exception) -> int:
-    """The status that an error of libcloud's has; 0 when it has none."""
+    """Returns the HTTP status of an error of libcloud's; 0 when it has none."""
     return int(getattr(error, "http_code", getattr(error, "code", 0)) or 0)
 
 
 def _listed(cloud: Any, path: str, **filters: str) -> list[Any]:
-    """Everything, counted. Libcloud asks for all at once, and does not look whether it got them."""
-    budget = current_budget()
-    found: dict[str, Any] = {}
-    total = 0
-    while True:
-        answer = _ask(cloud, "GET", path, offset=len(found), **filters)
-        fresh = [one for one in answer["objects"] if one["uuid"] not in found]
-        found |= {one["uuid"]: one for one in fresh}
-        budget.check_count(len(found))
-        total = max(total, int(answer["meta"]["total_count"]))
-        if len(found) >= total:
-            return list(found.values())
-        if not fresh:
-            raise ConflictError(f"of {total} things the cloud has shown {len(found)}; a page was not whole")
+    """Reads a list completely. Libcloud asks for all entries at once, and does not check that it got them."""
+
+    def read(_: int, known: Collection[str]) -> tuple[list[Any], int]:
+        answer = _ask(cloud, "GET", path, offset=len(known), **filters)
+        return [one for one in answer["objects"] if one["uuid"] not in known], answer["meta"]["total_count"]
+
+    return counted(read, key="uuid")
 
 
 def _ask(cloud: Any, method: str, path: str, data: Any = None, **params: object) -> Any:

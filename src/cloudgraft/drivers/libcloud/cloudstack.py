@@ -11,25 +11,23 @@ from collections.abc import Iterable
 from datetime import timedelta
 from importlib import import_module
 from typing import Any, ClassVar, Final
-from urllib.parse import urlsplit
 
 import requests
 from libcloud.compute.base import Node
 from libcloud.compute.types import NodeState
 
-from cloudgraft.drivers.libcloud.adapter import Adapter, States, host_of, query_of, shape_of
+from cloudgraft.drivers.libcloud.adapter import Adapter, States, counted, endpoint_of, query_of, shape_of
 from cloudgraft.drivers.libcloud.errors import job_failure
 from cloudgraft.drivers.libcloud.options import MachineSettings
 from cloudgraft.drivers.libcloud.wire import Wire, wired
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, MachineState, Ownership, Shape
-from cloudgraft.sdk.errors import ConflictError, InvalidArgumentError, UnsupportedError
+from cloudgraft.sdk.errors import InvalidArgumentError
 
 # Libcloud has only partial types.
 _cloudstack: Any = import_module("libcloud.compute.drivers.cloudstack")
 _ikoula: Any = import_module("libcloud.compute.drivers.ikoula")
 
 _PAGE: Final = 500
-_MOST_PAGES: Final = 1000
 _STATES: Final = States(
     {
         "Running": NodeState.RUNNING,
@@ -45,7 +43,7 @@ _STATES: Final = States(
 
 
 class Cloudstack(Adapter):
-    """Any CloudStack. ``endpoint`` is the whole address of its API, such as https://cloud.example/client/api."""
+    """Any CloudStack. ``endpoint`` is the whole URL of its API, such as https://cloud.example/client/api."""
 
     traits = DriverTraits(ownership=Ownership.NAME, user_data_limit=2 * 1024, create_timeout=timedelta(minutes=6))
     needs = frozenset({"key", "endpoint"})
@@ -56,31 +54,28 @@ class Cloudstack(Adapter):
     provider_id: ClassVar[str] = "external-cloudstack://{id}"
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Makes no request."""
-        parts = urlsplit(self.options.endpoint)
-        is_secure = parts.scheme == "https"
-        port = parts.port or (443 if is_secure else 80)
+        endpoint = endpoint_of(self.options.endpoint)
         return wired(_cloudstack.CloudStackNodeDriver, wire, NODE_STATE_MAP=_STATES)(
-            self.options.key, secret, is_secure, host_of(parts), parts.path or "/client/api", port
+            self.options.key, secret, endpoint.is_secure, endpoint.host, endpoint.path or "/client/api", endpoint.port
         )
 
     def is_change(self, request: requests.PreparedRequest) -> bool:
-        """Everything is a GET here."""
+        """Decides by the command: every request is a GET."""
         return query_of(request, "command") in (["deployVirtualMachine"], ["destroyVirtualMachine"])
 
     def create(self, cloud: Any, wire: Wire, spec: MachineSpec, settings: MachineSettings) -> Machine:
-        """A job, which is waited for."""
+        """Starts a job, and waits for its end."""
         if not settings.zone:
-            raise InvalidArgumentError("say in machine.zone the id of the zone")
+            raise InvalidArgumentError("set machine.zone to the id of the zone")
         size = self.size_by_name(cloud, settings.shape)
+        networks = [_cloudstack.CloudStackNetwork("", "", "", one, "", cloud) for one in settings.networks]
         try:
             node = cloud.create_node(
                 name=spec.name,
                 size=size,
                 image=self.image(cloud, settings.image),
                 location=self.location(cloud, settings.zone),
-                networks=[_cloudstack.CloudStackNetwork("", "", "", one, "", cloud) for one in settings.networks]
-                or None,
+                networks=networks or None,
                 ex_keyname=settings.ssh_keys[0] if settings.ssh_keys else None,
                 ex_userdata=spec.user_data or None,
                 ex_security_groups=list(settings.security_groups) or None,
@@ -94,10 +89,10 @@ class Cloudstack(Adapter):
         return self.machine(node)
 
     def _clear(self, cloud: Any, wire: Wire, name: str, error: Exception) -> None:
-        """After a job that failed: deletes what it left behind, and raises what it failed with."""
+        """After a failed job: deletes the machine that it left behind, and raises the reason."""
         last = wire.last
         if type(error) is not Exception or last is None or last.is_change:
-            return  # not what libcloud raises for a failed job
+            return  # libcloud does not raise this for a failed job
         accepted = next(exchange for exchange in wire.exchanges if exchange.is_accepted)
         answer = accepted.response.json() if accepted.response is not None else {}
         broken = answer.get("deployvirtualmachineresponse", {}).get("id")
@@ -107,42 +102,30 @@ class Cloudstack(Adapter):
         raise job_failure(f"create {name}", "", str(error)) from None
 
     def delete(self, cloud: Any, machine: Machine) -> None:
-        """For good: without it a machine stays as destroyed for a day."""
-        cloud.destroy_node(self.node(cloud, machine), ex_expunge=True)
+        cloud.destroy_node(self.node(cloud, machine), ex_expunge=True)  # else lists show it as destroyed for a day
 
     def nodes(self, cloud: Any) -> Iterable[Node]:
-        """Page by page, of which libcloud reads the first, with three more calls for addresses and rules."""
-        seen: set[str] = set()
-        total = 0
-        for page in range(1, _MOST_PAGES + 1):
+        """Reads all pages; libcloud reads the first, with three more calls for addresses and rules."""
+
+        def read(page: int, _: object) -> tuple[list[Any], int]:
             params = {"page": page, "pagesize": _PAGE}
             answer = cloud._sync_request("listVirtualMachines", params=params)  # noqa: SLF001 - there is no public way
-            found = answer.get("virtualmachine", [])
-            seen |= {str(one["id"]) for one in found}
-            for one in found:
-                yield cloud._to_node(data=one)  # noqa: SLF001 - there is no public way
-            total = max(total, int(answer.get("count", 0)))  # what goes meanwhile may push another to a page before
-            if len(seen) >= total:
-                return
-            if not found:
-                raise ConflictError(f"of {total} machines the cloud has shown {len(seen)}; a page was not whole")
-        raise UnsupportedError(f"the list of {self.options.provider} has more than {_MOST_PAGES} pages")
+            return answer.get("virtualmachine", []), answer.get("count", 0)
+
+        return [cloud._to_node(data=one) for one in counted(read)]  # noqa: SLF001 - there is no public reader
 
     def created(self, node: Any) -> object:
-        """Where libcloud puts it."""
         return node.extra.get("created")
 
     def shape(self, size: Any) -> Shape:
-        """A service offering, by its name."""
-        return shape_of(size.name, size.extra["cpu"], size.ram)
+        return shape_of(size.name, size.extra["cpu"], size.ram)  # a service offering
 
 
 class Ikoula(Cloudstack):
-    """One provider of CloudStack, at its own address."""
+    """One provider of CloudStack, at its own URL."""
 
     needs = frozenset({"key"})
     is_routed = True
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Makes no request."""
         return wired(_ikoula.IkoulaNodeDriver, wire, NODE_STATE_MAP=_STATES)(self.options.key, secret)

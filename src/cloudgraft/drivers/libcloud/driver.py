@@ -38,12 +38,12 @@ T = TypeVar("T")
 _DEBUG: Final = "LIBCLOUD_DEBUG"
 _LIST_ATTEMPTS: Final = 10
 _DELETE_LIMIT: Final = timedelta(seconds=110)
-_LINGERS: Final = timedelta(seconds=30)  # for which a deletion is believed: Nova may show the machine as it was
+_LINGERS: Final = timedelta(seconds=30)  # for which a machine counts as deleting: Nova may still show it as before
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class _Mine:
-    """What one thread has."""
+    """The objects of one thread."""
 
     wire: Wire
     cloud: Any
@@ -57,7 +57,7 @@ class LibcloudDriver(BlockingDriver):
     MachineSettings = MachineSettings
 
     def __init__(self, options: LibcloudOptions) -> None:
-        """Makes no request yet. Refuses what the cloud has no use for."""
+        """Makes no request yet. Refuses options that the cloud does not support."""
         self._options = options
         self._adapter = adapter_of(options)
         declared = self._adapter.traits
@@ -70,7 +70,7 @@ class LibcloudDriver(BlockingDriver):
         self._deleted = RecentDeletions(_LINGERS)
 
     def start(self) -> None:
-        """Reads the secret; the cloud is not asked."""
+        """Reads the secret; makes no request."""
         if os.environ.get(_DEBUG):
             raise PreconditionError(
                 f"{_DEBUG} is set: with it libcloud writes every key and all user data to a file. Unset it"
@@ -93,11 +93,12 @@ class LibcloudDriver(BlockingDriver):
                 lambda mine: self._adapter.create(mine.cloud, mine.wire, spec, settings),
             )
         except CloudgraftError as error:
-            found = error if not isinstance(error, NotFoundError) else _unknown_thing(error)
-            raise without_user_data(found, spec.user_data) from None
+            if isinstance(error, NotFoundError):  # something that the create names; it cannot be the machine itself
+                error = InvalidArgumentError(f"{error.message}; check machine.shape, image, zone and networks")
+            raise without_user_data(error, spec.user_data) from None
 
     def delete(self, machine: Machine) -> None:
-        """Deletes it; that it is gone already is told in as many ways as there are clouds."""
+        """Deletes it; a missing one is not an error."""
         try:
             self._call(f"delete {machine.name}", _DELETE_LIMIT, lambda mine: self._adapter.delete(mine.cloud, machine))
         except NotFoundError:
@@ -105,8 +106,9 @@ class LibcloudDriver(BlockingDriver):
         self._deleted.add(machine.machine_id)
 
     def list(self) -> Sequence[Machine]:
-        """Every machine of the account that may be ours. One that goes between two pages makes the next one unreadable
-        in some clouds; then all are read again.
+        """Returns every machine of the account that may be ours.
+
+        In some clouds a deletion between two pages makes the next one unreadable. Then all are read again.
         """
         until = time.monotonic() + self._options.list_timeout.total_seconds()
         for _ in range(_LIST_ATTEMPTS - 1):
@@ -123,7 +125,7 @@ class LibcloudDriver(BlockingDriver):
         return list({machine.machine_id: self._deleted.shown(machine) for machine in machines}.values())
 
     def shapes(self) -> Sequence[Shape]:
-        """The machine types, each once."""
+        """Returns the machine types, each once."""
         found = self._call(
             "list the machine types",
             self._options.list_timeout,
@@ -132,9 +134,9 @@ class LibcloudDriver(BlockingDriver):
         return list({shape.name: shape for shape in found}.values())
 
     def prices(self) -> Sequence[Price]:
-        """Only of clouds that tell them themselves: libcloud's own tables are old, and 0 in them means unknown."""
+        """Returns prices of clouds that publish them: libcloud's own tables are old, and 0 in them means unknown."""
         if not self._adapter.has_prices:
-            raise UnsupportedError(f"{self._options.provider} does not tell its prices through libcloud")
+            raise UnsupportedError(f"{self._options.provider} does not show its prices through libcloud")
         found = self._call(
             "list the prices",
             self._options.list_timeout,
@@ -145,7 +147,7 @@ class LibcloudDriver(BlockingDriver):
     # -- calls ---------------------------------------------------------------------------------------------------------
 
     def _call(self, what: str, limit: timedelta, call: Callable[[_Mine], T]) -> T:
-        """Makes a call in this thread; a login that is not accepted any more is made anew, once."""
+        """Makes a call in this thread; logs in again, once, when the cloud no longer accepts the login."""
         is_fresh = not hasattr(self._threads, "mine")
         try:
             return self._attempt(what, limit, call)
@@ -203,8 +205,3 @@ class LibcloudDriver(BlockingDriver):
     def _secret(self) -> str:
         with self._lock:
             return self._file.read()
-
-
-def _unknown_thing(error: CloudgraftError) -> CloudgraftError:
-    """A thing that a create names and that does not exist: the machine itself cannot be meant."""
-    return InvalidArgumentError(f"{error.message}; look at machine.shape, image, zone and networks")

@@ -17,10 +17,10 @@ from urllib.parse import unquote
 import requests
 from libcloud.common.types import MalformedResponseError
 
-from cloudgraft.drivers.common.error_table import ErrorTable, Known, error_of_status, retry_after
+from cloudgraft.drivers.common.error_table import ErrorTable, Known, retry_after
 from cloudgraft.drivers.common.requests_calls import error_of_request
 from cloudgraft.drivers.common.secrets import error_without
-from cloudgraft.drivers.libcloud.wire import Exchange, Wire
+from cloudgraft.drivers.libcloud.wire import Wire
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
     AuthenticationError,
@@ -38,14 +38,14 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
 )
 
-_QUOTA: Final = "ask the cloud for a higher limit, or let go of something else"
+_QUOTA: Final = "ask the cloud for a higher limit, or delete something else"
 _STOCK: Final = "try another zone or another shape"
-_KEYS: Final = "look at key and secretFile"
+_KEYS: Final = "check key and secretFile"
 _LONGEST: Final = 600  # characters of a cloud's message that ours repeats
-_TELLING: Final = 12  # characters in base64 that are not there by chance
+_TELLING: Final = 12  # characters in base64 that do not match by chance
 
 ERRORS: Final = ErrorTable(
-    # EC2 and what speaks like it
+    # EC2, and clouds with its API
     Known(code="InsufficientInstanceCapacity", error=OutOfStockError, fix=_STOCK),
     Known(code="InsufficientCapacity", error=OutOfStockError, fix=_STOCK),
     Known(code="InstanceLimitExceeded", error=QuotaExceededError, fix=_QUOTA),
@@ -64,8 +64,8 @@ ERRORS: Final = ErrorTable(
     Known(code="IdempotentParameterMismatch", error=AlreadyExistsError),
     Known(code="InvalidInstanceID.NotFound", error=NotFoundError),
     Known(code="InvalidInstanceID.Malformed", error=NotFoundError),
-    Known(text="InvalidAMIID", error=InvalidArgumentError, fix="look at machine.image"),
-    # Outscale's own: a type, or a number where the type says too little
+    Known(text="InvalidAMIID", error=InvalidArgumentError, fix="check machine.image"),
+    # Outscale's own API: a type, or a number where the type is too general
     Known(code="TooManyResources (QuotaExceded)", error=QuotaExceededError, fix=_QUOTA),
     Known(code="5063", error=NotFoundError),
     # Kubernetes, for KubeVirt
@@ -79,7 +79,7 @@ ERRORS: Final = ErrorTable(
     Known(code="QUOTA_EXCEEDED", error=QuotaExceededError, fix=_QUOTA),
     Known(code="quotaExceeded", error=QuotaExceededError, fix=_QUOTA),
     Known(code="rateLimitExceeded", error=RateLimitedError),
-    Known(code="invalid_grant", error=AuthenticationError, fix="look at secretFile, and at this machine's clock"),
+    Known(code="invalid_grant", error=AuthenticationError, fix="check secretFile, and this machine's clock"),
     Known(code="RESOURCE_ALREADY_EXISTS", error=AlreadyExistsError),
     Known(code="alreadyExists", error=AlreadyExistsError),
     # Azure
@@ -90,21 +90,21 @@ ERRORS: Final = ErrorTable(
     Known(code="OverconstrainedZonalAllocationRequest", error=OutOfStockError, fix=_STOCK),
     Known(code="QuotaExceeded", error=QuotaExceededError, fix=_QUOTA),
     Known(code="OperationNotAllowed", status=409, text="quota", error=QuotaExceededError, fix=_QUOTA),
-    Known(code="SubnetIsFull", error=QuotaExceededError, fix="make the subnet larger, or take another one"),
+    Known(code="SubnetIsFull", error=QuotaExceededError, fix="enlarge the subnet, or use another one"),
     Known(code="PropertyChangeNotAllowed", error=AlreadyExistsError),
-    Known(code="ResourceGroupNotFound", error=PreconditionError, fix="look at project"),
-    Known(code="SubscriptionNotFound", error=PreconditionError, fix="look at project"),
+    Known(code="ResourceGroupNotFound", error=PreconditionError, fix="check project"),
+    Known(code="SubscriptionNotFound", error=PreconditionError, fix="check project"),
     Known(code="unauthorized_client", error=AuthenticationError, fix=_KEYS),
-    Known(text="AADSTS90002", error=AuthenticationError, fix="there is no such tenant; look at domain"),
+    Known(text="AADSTS90002", error=AuthenticationError, fix="there is no such tenant; check domain"),
     # CloudSigma
-    Known(status=402, error=QuotaExceededError, fix="the account has not enough money"),
+    Known(status=402, error=QuotaExceededError, fix="the account has not enough credit"),
     Known(text="cannot provide enough resources", error=OutOfStockError, fix=_STOCK),
     # CloudStack
     Known(status=431, text="entity does not exist", error=NotFoundError),
     Known(status=431, text="unable to find a virtual machine", error=NotFoundError),
     # OpenStack: the last server of a page is gone
     Known(status=400, text="marker [", error=ConflictError),
-    # by what they say
+    # Any cloud, by the text
     Known(text="label must be unique", error=AlreadyExistsError),
     Known(status=429, error=RateLimitedError),
     Known(status=401, error=AuthenticationError, fix=_KEYS),
@@ -127,57 +127,47 @@ ERRORS: Final = ErrorTable(
 
 
 def error_of(error: Exception, wire: Wire, what: str) -> CloudgraftError:
-    """Returns the exception for whatever a call of libcloud's has raised."""
+    """Returns the exception for any error of a libcloud call."""
     if isinstance(error, CloudgraftError):
         return error
     last = wire.last
-    if last is None:
-        return _without_request(error, what)
     if isinstance(error, requests.RequestException):
-        found = error_of_request(error, what, is_change=last.is_change)
+        found = error_of_request(error, what, is_change=last is not None and last.is_change)
+    elif last is None:  # before anything was sent
+        return InvalidArgumentError(f"{what}: libcloud refuses it: {_printed(error)}")
+    elif last.response is None or last.response.ok:
+        # Accepted, in a form that libcloud cannot read: half a response, another version, an unknown word.
+        unknown = DeadlineError if last.is_change else UnavailableError
+        found = unknown(f"{what}: libcloud cannot read the response: {_printed(error)}")
     else:
-        found = _of_answer(last, error, what)
+        found = refusal(last.response, what, is_change=last.is_change)
     if wire.is_accepted and not isinstance(found, DeadlineError):
         return DeadlineError(f"{found.message}. The cloud had accepted it before: whether it was done is not known")
     return found
 
 
-def _without_request(error: Exception, what: str) -> CloudgraftError:
-    """Libcloud refused before anything was sent."""
-    if isinstance(error, requests.RequestException):
-        return error_of_request(error, what, is_change=False)
-    return InvalidArgumentError(f"{what}: libcloud refuses it: {_printed(error)}")
-
-
-def _of_answer(last: Exchange, error: Exception, what: str) -> CloudgraftError:
-    response = last.response
-    if response is None or response.ok:
-        # Said yes, in a form that libcloud cannot read: half an answer, another version, an unknown word.
-        unknown = DeadlineError if last.is_change else UnavailableError
-        return unknown(f"{what}: libcloud cannot read the answer: {_printed(error)}")
-    code, text = said(response.content)
+def refusal(response: requests.Response, what: str, *, is_change: bool, code: str = "") -> CloudgraftError:
+    """Returns the exception for an error response; ``code`` is for clouds whose code is in a place of its own."""
+    found, text = said(response.content)
     return ERRORS.error(
         f"{what}: {text[:_LONGEST] or response.reason} (HTTP {response.status_code})",
         said=text,
         status=response.status_code,
-        code=code,
-        is_change=last.is_change,
+        code=code or found,
+        is_change=is_change,
         retry_after=retry_after(response.headers),
     )
 
 
 def job_failure(what: str, code: str, text: str, status: int | None = None) -> CloudgraftError:
-    """Returns the exception for work that a cloud accepted, and that it then says has failed for good."""
-    row = ERRORS.find(code=code, text=text, status=status)
+    """Returns the exception for a job that a cloud accepted, and that then failed for good."""
     message = f"{what}: {text[:_LONGEST]}" + (f" ({code})" if code else "")
-    if row is not None or (status is not None and 400 <= status < 500):
-        return ERRORS.error(message, said=text, code=code, status=status, is_change=False)
-    found = error_of_status(status, message, is_change=False)
+    found = ERRORS.error(message, said=text, code=code, status=status, is_change=False)
     return UnavailableError(message) if isinstance(found, InternalError) else found
 
 
 def without_user_data(error: CloudgraftError, user_data: str) -> CloudgraftError:
-    """The same error without user data: as it is, and in base64, since some clouds repeat what they refuse."""
+    """Returns the error without user data, plain or in base64: some clouds repeat what they refuse."""
     encoded = base64.b64encode(user_data.encode()).decode()
 
     def masked(found: re.Match[str]) -> str:
@@ -190,9 +180,9 @@ def without_user_data(error: CloudgraftError, user_data: str) -> CloudgraftError
 
 
 def _printed(error: Exception) -> str:
-    """What it says. Libcloud's errors may have anything for a message, and then cannot be printed.
+    """Returns an error's text. Some of libcloud's errors have no text as a message, and cannot be printed.
 
-    One of them has the whole answer in it, and so the user data of machines that a list shows.
+    MalformedResponseError has the whole response in it, and so the user data of listed machines.
     """
     try:
         text = str(error.value if isinstance(error, MalformedResponseError) else error)
@@ -201,11 +191,8 @@ def _printed(error: Exception) -> str:
     return f"{type(error).__name__} {text[:_LONGEST]}".rstrip()
 
 
-# -- what clouds say ---------------------------------------------------------------------------------------------------
-
-
 def said(body: bytes) -> tuple[str, str]:
-    """The code and the words of a refusal, whatever its form: EC2's XML, everybody's own JSON, or a page of a proxy."""
+    """Returns code and text of an error response in any form: EC2's XML, any JSON, or a page of a proxy."""
     text = body.decode("utf-8", "replace")
     try:
         data = json.loads(text)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from importlib import import_module
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final
 
 from cloudgraft.drivers.common.label_text import GOOGLE, from_pairs, pairs
 from cloudgraft.drivers.common.secrets import SecretFile
-from cloudgraft.drivers.libcloud.adapter import Adapter, moment, shape_of
+from cloudgraft.drivers.libcloud.adapter import Adapter, moment, pages, shape_of
 from cloudgraft.drivers.libcloud.errors import job_failure, said
 from cloudgraft.drivers.libcloud.options import MachineSettings
 from cloudgraft.drivers.libcloud.wire import Wire, wired
@@ -32,8 +32,8 @@ _login: Any = import_module("libcloud.common.google")
 _gce: Any = import_module("libcloud.compute.drivers.gce")
 
 _SCOPE: Final = "https://www.googleapis.com/auth/compute"
-_LOANS: Final = 2  # tokens that are hidden: the one that is used, and the one before, which an error may still tell
-_SPARE: Final = 60.0  # seconds before its end at which a token is had anew
+_LOANS: Final = 2  # hidden tokens: the current one, and the one before, which an error may still contain
+_SPARE: Final = 60.0  # seconds before its end at which a token is renewed
 _STATES: Final[Mapping[str, MachineState]] = {
     "PROVISIONING": MachineState.PENDING,
     "STAGING": MachineState.PENDING,
@@ -48,7 +48,7 @@ _STATES: Final[Mapping[str, MachineState]] = {
 
 
 class Gce(Adapter):
-    """One project. ``region`` is the zone in which machines are made, unless a group says another."""
+    """One project. ``region`` is the zone of new machines, unless their group sets another."""
 
     traits = DriverTraits(
         idempotency=Idempotency.UNIQUE_NAME, user_data_limit=256 * 1024, create_timeout=timedelta(minutes=4)
@@ -60,7 +60,7 @@ class Gce(Adapter):
     create_limit: ClassVar[timedelta] = timedelta(seconds=200)
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Makes no request yet: a token is had when it is wanted."""
+        """Makes no request yet: the first request gets a token."""
         mail, key = _account(secret)
         more = {"connectionCls": _Connection, "auth_type": "SA", "ex_get_node": lambda *_: None}
         library = type("Gce", (_gce.GCENodeDriver,), more)
@@ -70,11 +70,10 @@ class Gce(Adapter):
         return made
 
     def secret_file(self) -> SecretFile:
-        """A whole JSON document."""
         return _KeyFile(path=self.options.secret_file, option="secretFile")
 
     def create(self, cloud: Any, wire: Wire, spec: MachineSpec, settings: MachineSettings) -> Machine:
-        """One call, and looks at what becomes of it. All is named by its address, so that nothing is looked up."""
+        """Creates it in one call, and polls the operation. Passes URLs, so that libcloud looks nothing up."""
         zone = self.place(settings)
         base = f"projects/{self.options.project}"
         network = settings.networks[0] if settings.networks else "default"
@@ -102,27 +101,18 @@ class Gce(Adapter):
         )
 
     def delete(self, cloud: Any, machine: Machine) -> None:
-        """Its disk goes with it. Not waited for."""
+        """Deletes it with its disk; does not wait for the end."""
         zone, _, name = machine.machine_id.rpartition("/")
         cloud.destroy_node(SimpleNamespace(name=name, extra={"zone": _link(zone)}), ex_sync=False)
 
     def nodes(self, cloud: Any) -> Iterable[Any]:
-        """All instances of the project, by 500. Libcloud's own list reads all disks beside them, every time, and does
-        not notice zones that did not answer.
-        """
-        params: dict[str, Any] = {"maxResults": 500}
-        while True:
-            page = cloud.connection.request("/aggregated/instances", method="GET", params=dict(params)).object
-            for place, items in page.get("items", {}).items():
-                if (items.get("warning") or {}).get("code") == "UNREACHABLE":
-                    raise UnavailableError(f"list the machines: {place} did not answer Google; the list is not whole")
-                yield from items.get("instances", ())
-            if not page.get("nextPageToken"):
-                return
-            params["pageToken"] = page["nextPageToken"]
+        """Yields all instances of the project. Libcloud's list also reads all disks, and ignores unreachable zones."""
+        for place, items in _pages(cloud, "/aggregated/instances", lambda page: page.get("items", {}).items()):
+            if (items.get("warning") or {}).get("code") == "UNREACHABLE":
+                raise UnavailableError(f"list the machines: Google cannot reach {place}, so the list is incomplete")
+            yield from items.get("instances", ())
 
     def machine(self, node: Any) -> Machine:
-        """An instance as the API shows it."""
         zone, name = str(node["zone"]).rpartition("/")[2], str(node["name"])
         state = _STATES.get(str(node["status"]), MachineState.PENDING)
         cards = node.get("networkInterfaces", ())
@@ -138,36 +128,35 @@ class Gce(Adapter):
         )
 
     def _provider_id(self, zone: str, name: str) -> str:
-        """As the cloud controller for Google writes it."""
+        """Returns the providerID that Google's cloud controller writes."""
         return f"gce://{self.options.project}/{zone}/{name}"
 
     def sizes(self, cloud: Any) -> Iterable[Any]:
-        """Of the zone, all pages."""
         if not self.options.region:
-            raise InvalidArgumentError("GCE: say in region the zone whose machine types are wanted")
-        params: dict[str, Any] = {"maxResults": 500}
-        while True:
-            path = f"/zones/{self.options.region}/machineTypes"
-            page = cloud.connection.request(path, method="GET", params=dict(params)).object
-            yield from page.get("items", ())
-            if not page.get("nextPageToken"):
-                return
-            params["pageToken"] = page["nextPageToken"]
+            raise InvalidArgumentError("GCE: set region to the zone whose machine types you want")
+        return _pages(cloud, f"/zones/{self.options.region}/machineTypes", lambda page: page.get("items", ()))
 
     def shape(self, size: Any) -> Shape:
-        """With its zone."""
-        return shape_of(
-            size["name"], size["guestCpus"], size["memoryMb"], 0, {"topology.kubernetes.io/zone": self.options.region}
-        )
+        zone = {"topology.kubernetes.io/zone": self.options.region}
+        return shape_of(size["name"], size["guestCpus"], size["memoryMb"], labels=zone)
+
+
+def _pages(cloud: Any, path: str, parse: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
+    def read(token: str) -> tuple[Iterable[Any], str]:
+        params = {"maxResults": 500, **({"pageToken": token} if token else {})}
+        page = cloud.connection.request(path, method="GET", params=params).object
+        return parse(page), page.get("nextPageToken", "")
+
+    return pages(read)
 
 
 def _link(address: str) -> Any:
-    """What libcloud takes for a thing of Google's, without asking for it."""
+    """Builds what libcloud accepts as an object of Google's, without a request."""
     return SimpleNamespace(name=address, extra={"selfLink": address})
 
 
 def _failed(wire: Wire, what: str) -> Exception | None:
-    """What an operation failed with. The answer that tells it is a good one, and libcloud raises an error for it."""
+    """Returns why an operation failed. The response that shows it is a success, for which libcloud raises an error."""
     last = wire.last
     if last is None or last.is_change or last.response is None or not last.response.ok:
         return None
@@ -176,7 +165,7 @@ def _failed(wire: Wire, what: str) -> Exception | None:
     return job_failure(what, code, text, operation.get("httpErrorStatusCode"))
 
 
-# -- who we are --------------------------------------------------------------------------------------------------------
+# -- login -------------------------------------------------------------------------------------------------------------
 
 
 def _account(secret: str) -> tuple[str, str]:
@@ -192,7 +181,7 @@ def _account(secret: str) -> tuple[str, str]:
 
 
 class _KeyFile(SecretFile):
-    """A secret of many lines."""
+    """A JSON document of several lines."""
 
     __slots__ = ()
 
@@ -202,7 +191,7 @@ class _KeyFile(SecretFile):
 
 
 class _Token:
-    """In the place of libcloud's credential."""
+    """Replaces libcloud's credential."""
 
     def __init__(self, login: Any) -> None:
         self._login = login
@@ -212,7 +201,7 @@ class _Token:
 
     @property
     def access_token(self) -> str:
-        """One that is good for a while yet."""
+        """A token that remains valid for a while."""
         if time.monotonic() >= self._until:
             answer = self._login.get_new_token()
             self._value = str(answer["access_token"])
@@ -228,7 +217,7 @@ class _Connection(_gce.GCEConnection):  # type: ignore[misc]  # has only partial
     oauth2_credential: Any
 
     def __init__(self, user_id: str, key: str, secure: bool, project: str = "", **kwargs: Any) -> None:  # noqa: FBT001 - as libcloud calls it
-        """As libcloud does, but without its own login, which asks Google at once."""
+        """Does what libcloud does, but without its own login, which calls Google at once."""
         for unused in ("auth_type", "credential_file", "scopes"):
             kwargs.pop(unused, None)
         _base.ConnectionUserAndKey.__init__(self, user_id, key, secure=secure, **kwargs)

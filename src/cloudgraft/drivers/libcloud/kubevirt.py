@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
 from typing import Any, ClassVar, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from cloudgraft.drivers.common.label_text import HETZNER
 from cloudgraft.drivers.common.listing import is_younger
-from cloudgraft.drivers.libcloud.adapter import Adapter, host_of, moment, shape_of
+from cloudgraft.drivers.libcloud.adapter import Adapter, endpoint_of, moment, pages, shape_of
 from cloudgraft.drivers.libcloud.errors import job_failure, said
 from cloudgraft.drivers.libcloud.options import LibcloudOptions, MachineSettings
 from cloudgraft.drivers.libcloud.wire import Wire, wired
@@ -35,7 +35,6 @@ from cloudgraft.sdk.errors import (
     InvalidArgumentError,
     OutOfStockError,
     QuotaExceededError,
-    UnsupportedError,
 )
 
 # -- manifests ---------------------------------------------------------------------------------------------------------
@@ -46,7 +45,7 @@ NAME: Final = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 UNFINISHED: Final = "cloudgraft/unfinished"  # the annotation of a machine that still lacks its Secret
 _INLINE: Final = 2048  # bytes of user data that KubeVirt takes in the machine itself
 _SIZE: Final = re.compile(r"([1-9]\d{0,3})x([1-9]\d{0,6})(Mi|Gi)")
-_CLONED: Final = ("pvc:", "datasource:")  # how images begin that are cloned to a disk of the machine's own
+_CLONED: Final = ("pvc:", "datasource:")  # prefixes of images that are cloned to a disk of the machine's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +57,18 @@ class Size:
 
 
 def size_of(shape: str) -> Size:
-    """Of a machine type such as 4x8Gi."""
+    """Parses a machine type such as 4x8Gi."""
     found = _SIZE.fullmatch(shape)
     if found is None:
-        raise InvalidArgumentError(f"machine.shape is {shape!r}: of KUBEVIRT it is CPUs x memory, such as 4x8Gi")
+        raise InvalidArgumentError(f"machine.shape is {shape!r}: for KUBEVIRT write CPUs x memory, such as 4x8Gi")
     return Size(int(found[1]), int(found[2]) * (1024 if found[3] == "Gi" else 1))
 
 
 def root_of(name: str, settings: MachineSettings, namespace: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The volume that a machine boots from, and the disk that is made for it, if it is one of its own."""
+    """Returns the boot volume of a machine, and the disk to create for it, if it needs one of its own."""
     if not settings.image.startswith(_CLONED):
         if settings.disk_size is not None:
-            raise InvalidArgumentError("machine.diskSize is of no use with an image that is a container disk")
+            raise InvalidArgumentError("machine.diskSize has no effect on a container disk: remove it")
         return {"containerDisk": {"image": settings.image}}, []
     kind, _, place = settings.image.partition(":")
     where, _, image = place.rpartition("/")
@@ -83,7 +82,7 @@ def root_of(name: str, settings: MachineSettings, namespace: str) -> tuple[dict[
 
 
 def virtual_machine(spec: MachineSpec, settings: MachineSettings, namespace: str) -> dict[str, Any]:
-    """The order of a machine."""
+    """Builds the manifest of a machine."""
     root, disks = root_of(spec.name, settings, namespace)
     volumes = {"root": root, **_cloud_init(spec)}
     label = {MARK: HETZNER.encode(spec.tags.get(MARK, ""), f"the tag {MARK}")}
@@ -107,7 +106,7 @@ def virtual_machine(spec: MachineSpec, settings: MachineSettings, namespace: str
 
 
 def secret_of(spec: MachineSpec, machine: Mapping[str, Any]) -> dict[str, Any]:
-    """The user data of a machine that is there; it goes when the machine goes."""
+    """Builds the Secret with the user data of an existing machine; Kubernetes deletes it with the machine."""
     owner = {"apiVersion": API, "kind": "VirtualMachine", "name": spec.name, "uid": machine["metadata"]["uid"]}
     return {
         "apiVersion": "v1",
@@ -118,13 +117,13 @@ def secret_of(spec: MachineSpec, machine: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def marks_of(machine: Mapping[str, Any]) -> dict[str, str]:
-    """Our marks; what others write into annotations has their domain before it."""
+    """Returns our marks; annotations of others have a domain as a prefix."""
     annotations = machine["metadata"].get("annotations") or {}
     return {key: value for key, value in annotations.items() if "/" not in key}
 
 
 def is_unfinished(machine: Mapping[str, Any]) -> bool:
-    """Whether it still lacks its Secret, or was not started."""
+    """Returns whether it still lacks its Secret, or was not started."""
     return UNFINISHED in (machine["metadata"].get("annotations") or {})
 
 
@@ -150,7 +149,7 @@ def _domain(size: Size, volumes: Mapping[str, Any], settings: MachineSettings) -
 
 
 def _networks(settings: MachineSettings) -> dict[str, Any]:
-    """The network of the pods, unless others are named."""
+    """Returns the given networks, or that of the pods."""
     given = {f"net{number}": {"multus": {"networkName": name}} for number, name in enumerate(settings.networks)}
     return given or {"default": {"pod": {}}}
 
@@ -170,8 +169,7 @@ _common: Any = import_module("libcloud.common.kubernetes")
 _kubevirt: Any = import_module("libcloud.compute.drivers.kubevirt")
 
 _PAGE: Final = 500
-_MOST_PAGES: Final = 1000
-_MAKING: Final = timedelta(minutes=10)  # for which the create of an unfinished machine may be called again
+_MAKING: Final = timedelta(minutes=10)  # for which the engine may repeat the create of an unfinished machine
 _STATES: Final[Mapping[str, MachineState]] = {
     "Running": MachineState.RUNNING,
     "Migrating": MachineState.RUNNING,
@@ -188,13 +186,13 @@ _STATES: Final[Mapping[str, MachineState]] = {
 }
 _NO_ROOM: Final = "ErrorUnschedulable"
 _OVER_QUOTA: Final = "exceeded quota"
-# Any size can be had; these are told, so that what a node will hold is known without being said twice.
+# Any size is possible; these are offered as shapes, so that groups need no template.capacity.
 _CPUS: Final = (*range(1, 17), 20, 24, 32, 48, 64)
 _GIBS: Final = (*range(1, 33), 40, 48, 64, 96, 128, 192, 256)
 
 
 class Kubevirt(Adapter):
-    """One namespace, which is called ``project`` here."""
+    """One namespace, which is the option ``project``."""
 
     traits = DriverTraits(
         idempotency=Idempotency.UNIQUE_NAME, provider_id="kubevirt://{name}", user_data_limit=256 * 1024
@@ -204,7 +202,7 @@ class Kubevirt(Adapter):
     names = NAME
 
     def __init__(self, options: LibcloudOptions) -> None:
-        """Refuses a namespace that is none: it is a part of every path."""
+        """Refuses an invalid namespace: it is a part of every path."""
         super().__init__(options)
         if not re.fullmatch(NAME, options.project):
             raise InvalidArgumentError(f"KUBEVIRT: project must be a namespace of Kubernetes, not {options.project!r}")
@@ -212,25 +210,20 @@ class Kubevirt(Adapter):
         self._machines = f"/apis/{API}/namespaces/{options.project}/virtualmachines"
 
     def checked(self, spec: MachineSpec) -> MachineSettings:
-        """A size and an image have a form of their own here."""
         settings = super().checked(spec)
         size_of(settings.shape)
         root_of(spec.name, settings, self.options.project)
         return settings
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Makes no request. Libcloud would not check the certificate when it is given no CA."""
-        parts = urlsplit(self.options.endpoint)
-        is_secure = parts.scheme == "https"
-        port = parts.port or (443 if is_secure else 80)
-        library = type(
-            "KubeVirt", (_kubevirt.KubeVirtNodeDriver,), {"connectionCls": _common.KubernetesTokenAuthConnection}
-        )
-        ca = str(self.options.ca_file) if self.options.ca_file is not None else True
-        return wired(library, wire)(secret, secure=is_secure, host=host_of(parts), port=port, ca_cert=ca)
+        secure, host, port, _ = endpoint_of(self.options.endpoint)
+        token_login = {"connectionCls": _common.KubernetesTokenAuthConnection}
+        library = type("KubeVirt", (_kubevirt.KubeVirtNodeDriver,), token_login)
+        ca = str(self.options.ca_file or "") or True  # without a value libcloud would not check the certificate
+        return wired(library, wire)(secret, secure=secure, host=host, port=port, ca_cert=ca)
 
     def create(self, cloud: Any, wire: Wire, spec: MachineSpec, settings: MachineSettings) -> Machine:
-        """One call, or three; or what is left of them, for one that is there and unfinished."""
+        """Makes one call, or three; for an unfinished machine, only those that are missing."""
         try:
             found = _ask(cloud, "POST", self._machines, virtual_machine(spec, settings, self.options.project))
         except Exception:
@@ -238,27 +231,28 @@ class Kubevirt(Adapter):
                 raise
             found = _ask(cloud, "GET", f"{self._machines}/{spec.name}")
             if not is_unfinished(found) or not spec.tags.items() <= marks_of(found).items():
-                raise AlreadyExistsError(f"create {spec.name}: there is a machine of this name") from None
+                raise AlreadyExistsError(f"create {spec.name}: a machine with this name exists") from None
         if is_unfinished(found):
             found = self._finished(cloud, wire, spec, found)
         return self.machine(found)
 
     def _finished(self, cloud: Any, wire: Wire, spec: MachineSpec, found: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Gives it its Secret, and starts it. When either is refused for good, it is taken away again."""
+        """Creates its Secret, and starts it. After a final refusal, it deletes the machine."""
         try:
-            self._give(cloud, wire, spec, found)
+            self._create_secret(cloud, wire, spec, found)
             start = {"metadata": {"annotations": {UNFINISHED: None}}, "spec": {"runStrategy": "Always"}}
             started: Mapping[str, Any] = _ask(cloud, "PATCH", f"{self._machines}/{spec.name}", start)
         except Exception:
-            last, status = wire.last, _status(wire)
-            if last is None or last.response is None or not 400 <= status < 500 or status in (408, 409, 429):
+            response = wire.response
+            status = response.status_code if response is not None else 0
+            if response is None or not 400 <= status < 500 or status in (408, 409, 429):
                 raise  # it may have been done
-            code, text = said(last.response.content)
+            code, text = said(response.content)
             self.delete(cloud, self.machine(found))
             raise job_failure(f"create {spec.name}", code, text, status) from None
         return started
 
-    def _give(self, cloud: Any, wire: Wire, spec: MachineSpec, found: Mapping[str, Any]) -> None:
+    def _create_secret(self, cloud: Any, wire: Wire, spec: MachineSpec, found: Mapping[str, Any]) -> None:
         secret = secret_of(spec, found)
         try:
             _ask(cloud, "POST", self._secrets, secret)
@@ -268,27 +262,25 @@ class Kubevirt(Adapter):
             there = _ask(cloud, "GET", f"{self._secrets}/{secret['metadata']['name']}")
             owners = [owner["uid"] for owner in there["metadata"].get("ownerReferences", ())]
             if found["metadata"]["uid"] not in owners:
-                raise ConflictError(f"create {spec.name}: its Secret is there, and belongs to another") from None
+                raise ConflictError(f"create {spec.name}: its Secret exists, and belongs to another machine") from None
 
     def nodes(self, cloud: Any) -> Iterable[Any]:
-        """All pages of those with our mark. When a list takes so long that Kubernetes forgets where it was, it says so,
-        and all is read again.
+        """Yields machines with our mark. When a list takes too long, Kubernetes reports that its cursor has expired
+        (a ConflictError), and the driver reads all again.
         """
-        params = {"labelSelector": MARK, "limit": str(_PAGE)}
-        for _ in range(_MOST_PAGES):
+
+        def read(cursor: str) -> tuple[Iterable[Any], str]:
+            params = {"labelSelector": MARK, "limit": str(_PAGE), **({"continue": cursor} if cursor else {})}
             page = _ask(cloud, "GET", self._machines, params=params)
-            for found in page["items"]:
-                made = moment(found["metadata"].get("creationTimestamp"))
-                if not is_unfinished(found) or made is None or not is_younger(made, _MAKING):
-                    yield found
-            following = page["metadata"].get("continue")
-            if not following:
-                return
-            params["continue"] = following
-        raise UnsupportedError(f"the list of KUBEVIRT has more than {_MOST_PAGES} pages")
+            return page["items"], page["metadata"].get("continue")
+
+        for found in pages(read):
+            made = moment(found["metadata"].get("creationTimestamp"))
+            if not is_unfinished(found) or made is None or not is_younger(made, _MAKING):
+                yield found
 
     def delete(self, cloud: Any, machine: Machine) -> None:
-        """With all that belongs to it; and only the very one that is meant, and not a later one of its name."""
+        """Deletes the machine of this uid, and no later one of its name, with everything that it owns."""
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -298,7 +290,6 @@ class Kubevirt(Adapter):
         _ask(cloud, "DELETE", f"{self._machines}/{quote(machine.name, safe='')}", options)
 
     def machine(self, node: Mapping[str, Any]) -> Machine:
-        """A VirtualMachine as it is in the API."""
         metadata = node["metadata"]
         state, failure, reason = _state(node)
         return Machine(
@@ -313,11 +304,9 @@ class Kubevirt(Adapter):
         )
 
     def sizes(self, cloud: Any) -> Iterable[Any]:
-        """Those that are told."""
         return [Size(cpu, gib * 1024) for cpu in _CPUS for gib in _GIBS]
 
     def shape(self, size: Size) -> Shape:
-        """Named as machine.shape names it."""
         return shape_of(f"{size.cpu}x{size.mib // 1024}Gi", size.cpu, size.mib)
 
 
@@ -334,31 +323,23 @@ def _ask(
     return cloud.connection.request(path, params=params, data=data, headers=headers, method=method).object
 
 
-def _status(wire: Wire) -> int:
-    """Of the last answer; 0 when there was none."""
-    last = wire.last
-    return last.response.status_code if last is not None and last.response is not None else 0
-
-
 def _is_there(wire: Wire) -> bool:
-    """Whether the last answer says that there is one of that name. Kubernetes has the same status for what is to be
-    tried again, such as a quota that two have counted at once.
+    """Returns whether the last response says that the name exists.
+
+    Kubernetes has the same status for requests to repeat, such as when two were counted against a quota at once.
     """
-    last = wire.last
-    if last is None or last.response is None or last.response.status_code != 409:
-        return False
-    code, _ = said(last.response.content)
-    return code == "AlreadyExists"
+    response = wire.response
+    return response is not None and response.status_code == 409 and said(response.content)[0] == "AlreadyExists"
 
 
 def _state(found: Mapping[str, Any]) -> tuple[MachineState, str, str]:
-    """The state of a machine, and of one that failed the error's name, with the reason."""
+    """Returns the state of a machine, the slug of its failure, and the reason."""
     status = found.get("status") or {}
     word = str(status.get("printableStatus", ""))
     if found["metadata"].get("deletionTimestamp"):
         return MachineState.DELETING, "", ""
     if is_unfinished(found):
-        return MachineState.FAILED, "", "its create was interrupted, and nobody came back for it"
+        return MachineState.FAILED, "", "its create was interrupted, and never repeated"
     state = _STATES.get(word, MachineState.PENDING)
     trouble = [str(one.get("message", "")) for one in status.get("conditions") or () if one.get("message")]
     reason = "; ".join([word, *trouble][:3]) if state is not MachineState.RUNNING else ""

@@ -13,7 +13,7 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, ClassVar, Final
 
-from cloudgraft.drivers.libcloud.adapter import Adapter, moment, shape_of
+from cloudgraft.drivers.libcloud.adapter import MOST_PAGES, Adapter, moment, shape_of
 from cloudgraft.drivers.libcloud.errors import ERRORS
 from cloudgraft.drivers.libcloud.options import MachineSettings
 from cloudgraft.drivers.libcloud.wire import Wire, wired
@@ -24,8 +24,7 @@ from cloudgraft.sdk.errors import ConflictError, InvalidArgumentError, Unsupport
 _openstack: Any = import_module("libcloud.compute.drivers.openstack")
 _rackspace: Any = import_module("libcloud.compute.drivers.rackspace")
 
-_MICROVERSION: Final = "2.69"  # from which on a list tells of servers in a cell that is down
-_MOST_PAGES: Final = 10_000
+_MICROVERSION: Final = "2.69"  # since which a list shows servers in a cell that is down
 _LONGEST: Final = 1000  # characters of a fault that are repeated
 _STATES: Final[Mapping[str, MachineState]] = {
     "ACTIVE": MachineState.RUNNING,
@@ -50,11 +49,12 @@ _STATES: Final[Mapping[str, MachineState]] = {
 class Openstack(Adapter):
     """Any OpenStack. ``key`` is a user's name with a project, else an application credential's id."""
 
-    # A server that is deleted while it is being made is shown as before for a while.
+    # For a while, lists show a server that was deleted during its creation as before.
     traits = DriverTraits(list_delay=timedelta(seconds=5), user_data_limit=49_149)
     needs = frozenset({"key", "endpoint"})
     may = frozenset({"project", "domain", "region"})
     takes = frozenset({"zone", "networks", "securityGroups", "sshKeys"})
+    takes_one = frozenset({"sshKeys"})
     is_routed = False
     provider_id: ClassVar[str] = "openstack:///{id}"
 
@@ -63,13 +63,9 @@ class Openstack(Adapter):
         options = self.options
         login: dict[str, Any] = {"ex_force_auth_version": "3.x_appcred"}
         if options.project:
-            domain = options.domain or "Default"
-            login = {
-                "ex_force_auth_version": "3.x_password",
-                "ex_tenant_name": options.project,
-                "ex_domain_name": domain,
-            }
-        # Libcloud looks for a service by its name, which is free, and in a region that is made up.
+            login = {"ex_force_auth_version": "3.x_password", "ex_tenant_name": options.project}
+            login["ex_domain_name"] = options.domain or "Default"
+        # Libcloud looks up a service by its name, which an operator may choose, and in an invented region.
         anywhere = {"service_name": None, "service_region": None, "get_auth_class": _login_by_names}
         compute = type("Compute", (_openstack.OpenStack_2_NodeDriver.connectionCls,), anywhere)
         library = type("Openstack", (_openstack.OpenStack_2_NodeDriver,), {"connectionCls": compute})
@@ -83,9 +79,7 @@ class Openstack(Adapter):
         )
 
     def create(self, cloud: Any, wire: Wire, spec: MachineSpec, settings: MachineSettings) -> Machine:
-        """One call that counts, and one that only looks."""
-        if len(settings.ssh_keys) > 1:
-            raise InvalidArgumentError(f"{self.options.provider} takes one of sshKeys")
+        """Creates it in one call. Libcloud then reads the server, and that call may fail."""
         order: dict[str, Any] = {
             "name": spec.name,
             "size": self.size_by_name(cloud, settings.shape),
@@ -114,13 +108,10 @@ class Openstack(Adapter):
         )
 
     def nodes(self, cloud: Any) -> Iterable[Any]:
-        """All pages, of Rackspace's too, of which libcloud reads one. As Nova shows them: of a server in a cell that is
-        down it tells little, and that little is too little for libcloud, for which the whole list is then broken.
-        """
+        """Yields servers as Nova shows them: too little for libcloud if a cell is down, which breaks its whole list."""
         return _pages(cloud, "/servers/detail", "servers")
 
     def machine(self, node: Any) -> Machine:
-        """With the reason, if it failed."""
         state = _STATES.get(str(node.get("status")), MachineState.PENDING)
         if node.get("OS-EXT-STS:task_state") == "deleting":
             state = MachineState.DELETING
@@ -140,18 +131,18 @@ class Openstack(Adapter):
         )
 
     def sizes(self, cloud: Any) -> Iterable[Any]:
-        """All pages, where libcloud reads one."""
+        """Reads all pages, where libcloud reads one."""
+        keys = ("id", "name", "vcpus", "ram", "disk")
         found = _pages(cloud, "/flavors/detail", "flavors")
-        return [SimpleNamespace(id=one["id"], name=one["name"], **_figures(one)) for one in found]
+        return [SimpleNamespace(**{key: flavor[key] for key in keys}) for flavor in found]
 
     def shape(self, size: Any) -> Shape:
-        """By its name."""
         region = {"topology.kubernetes.io/region": self.options.region} if self.options.region else {}
         return shape_of(size.name, size.vcpus, size.ram, size.disk, region)
 
 
 class Rackspace(Openstack):
-    """Rackspace's own logins and regions."""
+    """Rackspace, with its own login and regions."""
 
     needs = frozenset({"key", "region"})
     may = frozenset()
@@ -159,27 +150,22 @@ class Rackspace(Openstack):
     is_routed = True
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        """Makes no request yet."""
         try:
             return wired(_rackspace.RackspaceNodeDriver, wire)(self.options.key, secret, region=self.options.region)
         except ValueError as error:
             raise InvalidArgumentError(f"RACKSPACE: {error}") from None
 
 
-def _figures(flavor: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: flavor[key] for key in ("vcpus", "ram", "disk")}
-
-
 def _pages(cloud: Any, path: str, key: str) -> Iterator[Any]:
-    """Everything, each once, until a page is empty or has nothing new.
+    """Yields all entries, each once, until a page is empty or has no new entry.
 
-    Nova makes a page of servers from two tables. One that moves from the first to the second meanwhile makes the page
-    too short, and Nova then names no next one, for which libcloud looks; or it is shown again behind itself. And an
-    answer without the key is an error, and not an empty page, for which libcloud takes it.
+    Nova builds a page of servers from two tables. If a server moves from the first to the second meanwhile, the page is
+    too short, and names no next page, at which libcloud stops; or the server appears twice. A response without the key
+    is an error; libcloud takes it for an empty page.
     """
     seen: set[str] = set()
     params: dict[str, str] = {}
-    for _ in range(_MOST_PAGES):
+    for _ in range(MOST_PAGES):
         answer = cloud.connection.request(path, params=dict(params)).object
         page = answer[key]
         fresh = [one for one in page if one["id"] not in seen]
@@ -189,13 +175,13 @@ def _pages(cloud: Any, path: str, key: str) -> Iterator[Any]:
         if not page or not (fresh or is_full):
             return
         if not fresh:
-            raise ConflictError(f"{path}: servers move while they are listed")
+            raise ConflictError(f"{path}: servers moved while they were listed")
         params["marker"] = str(page[-1]["id"])
-    raise UnsupportedError(f"there is no end of the pages of {path}")
+    raise UnsupportedError(f"{path} has more than {MOST_PAGES} pages")
 
 
 def _made(wire: Wire) -> str | None:
-    """The id of the server that the cloud has accepted in this call."""
+    """Returns the id of the server that the cloud has accepted in this call."""
     for exchange in wire.exchanges:
         if exchange.is_accepted and exchange.response is not None:
             server = exchange.response.json().get("server", {})
@@ -204,7 +190,7 @@ def _made(wire: Wire) -> str | None:
 
 
 def _login_by_names(connection: Any) -> Any:
-    """Libcloud's login; but it would name the project's domain by its id, which nobody knows by heart."""
+    """Returns libcloud's login, with the project's domain by name: libcloud sends it as an id."""
     login = _openstack.OpenStack_2_NodeDriver.connectionCls.get_auth_class(connection)
     made = type(login)._get_auth_data  # noqa: SLF001 - there is no public way
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
@@ -29,20 +29,20 @@ _Library: Any = import_module("libcloud.http").LibcloudConnection  # libcloud ha
 
 @dataclass(slots=True, kw_only=True)
 class Exchange:
-    """One request, and its answer when there was one."""
+    """One request, and its response if there was one."""
 
     request: requests.PreparedRequest
-    is_change: bool  # whether it makes or deletes something
+    is_change: bool  # whether it creates or deletes something
     response: requests.Response | None = None
 
     @property
     def is_accepted(self) -> bool:
-        """Whether it is a change that the cloud has said yes to."""
+        """Whether it is a change that the cloud has accepted."""
         return self.is_change and self.response is not None and self.response.ok
 
 
 class Wire:
-    """The connections of one thread, and what went over them in the present call."""
+    """The connections of one thread, and the requests of its current call."""
 
     def __init__(
         self,
@@ -53,31 +53,36 @@ class Wire:
         changes: Callable[[requests.PreparedRequest], bool],
         route: str = "",
     ) -> None:
-        """``changes`` tells requests that change something; ``route`` is where all of them go, if not to their host."""
+        """``changes`` recognizes requests that change something; ``route`` replaces the host of every request."""
         self._connect_timeout = connect_timeout.total_seconds()
         self._timeout = timeout.total_seconds()
         self._ca_file = str(ca_file) if ca_file is not None else None
         self._changes = changes
         self._route = urlsplit(route) if route else None
         self._lock = threading.Lock()  # another thread may close
-        # Not kept alive by this: libcloud makes one for every token and lets go of it, and its socket must go with it.
+        # Weak: libcloud creates and drops a session for every token, and its socket must close with it.
         self._sessions: weakref.WeakSet[requests.Session] = weakref.WeakSet()
         self._until = 0.0
         self.exchanges: list[Exchange] = []
 
     def begin(self, limit: timedelta) -> None:
-        """A new call, which must have ended in this time. Libcloud polls for minutes, and asks no one."""
+        """Starts a call with a time limit: libcloud itself would poll for minutes."""
         self._until = time.monotonic() + limit.total_seconds()
         self.exchanges = []
 
     @property
     def last(self) -> Exchange | None:
-        """What was asked last in this call."""
+        """The last request of this call."""
         return self.exchanges[-1] if self.exchanges else None
 
     @property
+    def response(self) -> requests.Response | None:
+        """The response to the last request of this call."""
+        return self.exchanges[-1].response if self.exchanges else None
+
+    @property
     def is_accepted(self) -> bool:
-        """Whether the cloud has said yes to a change in this call."""
+        """Whether the cloud has accepted a change in this call."""
         return any(exchange.is_accepted for exchange in self.exchanges)
 
     def close(self) -> None:
@@ -88,7 +93,7 @@ class Wire:
             session.close()
 
     def connection(self, *args: Any, **kwargs: Any) -> Any:
-        """In the place of libcloud's class of connections."""
+        """Creates a connection, in place of libcloud's class."""
         made = _Library(*args, **kwargs)
         made.verify, made.ca_cert = True, self._ca_file
         made.session.auth = _as_it_is
@@ -99,20 +104,20 @@ class Wire:
         return made
 
     def note(self, request: requests.PreparedRequest) -> Exchange:
-        """Remembers a request that is about to be sent."""
+        """Records a request that is about to be sent."""
         exchange = Exchange(request=request, is_change=self._changes(request))
         self.exchanges.append(exchange)
         return exchange
 
     def timeouts(self) -> tuple[float, float]:
-        """To connect and to read, for a request that is sent now; raises when the call's time is over."""
+        """Returns the connect and read timeouts of a request that is sent now; raises after the call's limit."""
         left = self._until - time.monotonic()
         if left <= 0:
             raise requests.Timeout("the time for this call is over")
         return min(self._connect_timeout, left), min(self._timeout, left)
 
     def routed(self, url: str) -> str:
-        """Where a request really goes."""
+        """Returns the URL to which a request is really sent."""
         if self._route is None:
             return url
         parts = urlsplit(url)
@@ -121,12 +126,12 @@ class Wire:
 
 
 def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    """Keeps requests from putting a login of the user's netrc file in the place of ours."""
+    """Keeps requests from replacing the login with an entry of ~/.netrc."""
     return request
 
 
 class _Adapter(LimitedAdapter):
-    """Sends for a wire; nothing is ever sent twice."""
+    """Sends the requests of a wire, each once."""
 
     def __init__(self, wire: Wire) -> None:
         super().__init__(max_retries=0)
@@ -146,29 +151,22 @@ class _Adapter(LimitedAdapter):
         request.url = self._wire.routed(request.url or "")
         response = super().send(request, stream, timeouts, verify, cert, proxies)
         if "charset" not in response.headers.get("Content-Type", ""):
-            response.encoding = "utf-8"  # else what is text, and so XML, is read as Latin-1
+            response.encoding = "utf-8"  # requests would decode text, and so XML, as Latin-1
         exchange.response = response
         return response
 
 
-class _Once:
-    """In the place of libcloud's repeats: one attempt."""
-
-    def __init__(self, **_: object) -> None:
-        """Takes what libcloud gives."""
-
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return function
+def _once(**_: object) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Replaces libcloud's retries: one attempt."""
+    return lambda function: function
 
 
 def wired(driver: type, wire: Wire, **more: object) -> Any:
-    """A driver of libcloud's for one thread. ``more`` are attributes of the class in the place of its own."""
-    parts: dict[str, object] = {
-        name: _wired_connection(getattr(driver, name), wire) for name in dir(driver) if name.endswith("onnectionCls")
-    }
+    """Derives a class of libcloud's drivers for one thread. ``more`` replaces attributes of the class."""
+    connecting = {"conn_class": staticmethod(wire.connection), "retryCls": staticmethod(_once)}
+    parts: dict[str, object] = {}
+    for name in dir(driver):
+        if name.endswith("onnectionCls"):
+            connection = getattr(driver, name)
+            parts[name] = type(connection.__name__, (connection,), dict(connecting))
     return type(driver.__name__, (driver,), {**parts, **more})
-
-
-def _wired_connection(connection: type, wire: Wire, more: Mapping[str, object] | None = None) -> type:
-    attributes = {"conn_class": staticmethod(wire.connection), "retryCls": _Once, **(more or {})}
-    return type(connection.__name__, (connection,), attributes)

@@ -57,7 +57,7 @@ def machine_of(server: Mapping[str, Any], region: str) -> Machine | None:
     """
     if "name" not in server:
         raise UnavailableError(
-            f"a cell of Nova is down: it returns only the id of the server {server.get('id')}, so the list is incomplete"
+            f"a cell of Nova is down: it shows only the id of the server {server.get('id')}, and the list is incomplete"
         )
     status, task = str(server.get("status", "")), server.get("OS-EXT-STS:task_state")
     if status in _GONE:
