@@ -101,7 +101,7 @@ def test_what_a_cloud_cannot_do_is_refused_before_it_is_asked(ocean: Fake, tmp_p
     machine = CLOUDS["DIGITAL_OCEAN"].machine
     for changes, told in (
         ({"settings": {**machine, "securityGroups": ["x"]}}, "does not support machine.securityGroups"),
-        ({"settings": {**machine, "zone": ""}}, "say where"),
+        ({"settings": {**machine, "zone": ""}}, "set machine.zone"),
         ({"name": "x" * 64}, "does not accept the machine name"),
         ({"user_data": "x" * 65537}, "user data has 65537 bytes"),
     ):

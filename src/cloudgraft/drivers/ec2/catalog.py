@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
-from cloudgraft.drivers.ec2.session import Client, Clients, pages, read
+from cloudgraft.drivers.ec2.session import Client, Clients, pages, parts, read
 from cloudgraft.drivers.ec2.settings import MachineSettings
 from cloudgraft.sdk.driver import Price, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError
@@ -24,9 +24,8 @@ _SYSTEM: Final = "Linux/UNIX"
 
 def read_shapes(client: Client, names: Sequence[str], region: str) -> list[Shape]:
     """Returns the types of these names, or all of the current generation."""
-    if names:
-        asked: list[dict[str, Any]] = [{"InstanceTypes": part} for part in _parts(names)]
-    else:
+    asked: list[dict[str, Any]] = [{"InstanceTypes": part} for part in parts(names, _ASKED)]
+    if not names:
         asked = [{"Filters": [{"Name": "current-generation", "Values": ["true"]}], "MaxResults": _ASKED}]
     call = client.describe_instance_types
     found = (kind for one in asked for page in pages(call, one) for kind in page["InstanceTypes"])
@@ -56,17 +55,11 @@ def read_spot_prices(client: Client, names: Sequence[str]) -> dict[str, Price]:
     """Returns current spot prices in the most expensive zone, since a group's zone is not known here."""
     asked = {"InstanceTypes": list(names), "ProductDescriptions": [_SYSTEM], "StartTime": datetime.now(UTC)}
     highest: dict[str, Decimal] = {}
-    for entry in (
-        entry for page in pages(client.describe_spot_price_history, asked) for entry in page["SpotPriceHistory"]
-    ):
-        name, price = str(entry["InstanceType"]), Decimal(entry["SpotPrice"])
-        highest[name] = max(price, highest.get(name, price))
+    for page in pages(client.describe_spot_price_history, asked):
+        for entry in page["SpotPriceHistory"]:
+            name, price = str(entry["InstanceType"]), Decimal(entry["SpotPrice"])
+            highest[name] = max(price, highest.get(name, price))
     return {name: Price(shape=name, hourly=price, currency="USD") for name, price in highest.items()}
-
-
-def _parts(names: Sequence[str]) -> Iterator[list[str]]:
-    unique = list(dict.fromkeys(names))
-    return (unique[start : start + _ASKED] for start in range(0, len(unique), _ASKED))
 
 
 # -- subnets and images ------------------------------------------------------------------------------------------------
@@ -94,10 +87,10 @@ class Places:
         if settings.zone:
             given = [subnet for subnet in given if zones[subnet] == settings.zone]
             if not given:
-                raise InvalidArgumentError(f"none of machine.subnets is in {settings.zone}: {_told(zones)}")
+                raise InvalidArgumentError(f"none of machine.subnets is in {settings.zone}: {_shown(zones)}")
         elif len(set(zones.values())) > 1:
             raise InvalidArgumentError(
-                f"machine.subnets are in several zones: {_told(zones)}. A group has one zone: set machine.zone, or "
+                f"machine.subnets are in several zones: {_shown(zones)}. A group has one zone: set machine.zone, or "
                 "`zones` of the group for one group in each"
             )
         return given
@@ -134,5 +127,5 @@ class Places:
         return {subnet: known[subnet] for subnet in subnets}
 
 
-def _told(zones: dict[str, str]) -> str:
+def _shown(zones: dict[str, str]) -> str:
     return ", ".join(f"{subnet} in {zone}" for subnet, zone in zones.items())

@@ -17,18 +17,18 @@ from botocore.exceptions import ClientError
 from cloudgraft.drivers.common.secrets import error_without
 from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.ec2.catalog import Places, read_shapes, read_spot_prices
-from cloudgraft.drivers.ec2.errors import NO_ADDRESS, code_of, told
-from cloudgraft.drivers.ec2.instances import FAILED_LAUNCHES, LIVING, MACHINE_TAG, check_tags, machine_of
-from cloudgraft.drivers.ec2.launch import Request, check_spec, launch_request
-from cloudgraft.drivers.ec2.options import Ec2Options
+from cloudgraft.drivers.ec2.errors import NO_ADDRESS, code_of, our_errors
+from cloudgraft.drivers.ec2.instances import FAILED_LAUNCHES, LIVING, MACHINE_TAG, NAME_TAG, check_tags, machine_of
+from cloudgraft.drivers.ec2.options import USER_DATA_LIMIT, Ec2Options
 from cloudgraft.drivers.ec2.session import Clients, pages
-from cloudgraft.drivers.ec2.settings import MachineSettings
+from cloudgraft.drivers.ec2.settings import MachineSettings, MetadataService
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState, Price, Shape
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
     CloudgraftError,
     DeadlineError,
+    InvalidArgumentError,
     NotFoundError,
     PreconditionError,
     UnavailableError,
@@ -36,8 +36,10 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.sdk.list_budget import bounded
 
+Request = dict[str, Any]
 _LIST_TIME: Final = 55.0  # seconds for all pages: less than the engine waits
 _MOST_REMEMBERED: Final = 10_000  # deleted failed launches; EC2 lists them for an hour
+_LONGEST_TOKEN: Final = 64  # characters of ASCII
 
 
 class Ec2Driver(BlockingDriver):
@@ -60,7 +62,7 @@ class Ec2Driver(BlockingDriver):
 
     def start(self) -> None:
         """Looks for the credentials. Only the first call finds out whether the cloud is reachable."""
-        with told("start"):
+        with our_errors("start"):
             self._clients.open()
 
     def close(self) -> None:
@@ -81,15 +83,15 @@ class Ec2Driver(BlockingDriver):
         check_spec(spec, settings)
         what = f"create of {spec.name}"
         until = time.monotonic() + self._preparation
-        with told(what):  # no change so far
+        with our_errors(what):  # no change so far
             device = self._places.root_device(settings)
             subnets = self._places.subnets(settings)
             self._clients.client()  # now: an error in the credential files is not an unknown outcome
         requests = [launch_request(spec, settings, subnet=subnet, device=device) for subnet in subnets]
         if time.monotonic() > until:
-            raise UnavailableError(f"{what}: AWS takes too long to tell of its subnets and image. Nothing was done")
+            raise UnavailableError(f"{what}: AWS takes too long to describe its subnets and image. Nothing was done")
         try:
-            with told(what, is_change=True):
+            with our_errors(what, is_change=True):
                 instance = self._run(spec, requests, until)
         except AlreadyExistsError as error:
             instance = self._made_before(spec, error)
@@ -115,7 +117,9 @@ class Ec2Driver(BlockingDriver):
         answer = self._clients.client().run_instances(**request)
         instances = answer.get("Instances") or []
         if len(instances) != 1 or "InstanceId" not in instances[0]:
-            raise DeadlineError(f"create of {spec.name}: the answer makes no sense; whether it was done is not known")
+            raise DeadlineError(
+                f"create of {spec.name}: the response has no instance; whether it was done is not known"
+            )
         found: Mapping[str, Any] = instances[0]
         return found
 
@@ -126,7 +130,7 @@ class Ec2Driver(BlockingDriver):
         """
         mine = [{"Name": f"tag:{MACHINE_TAG}", "Values": [spec.name]}, *LIVING]
         try:
-            with told(f"create of {spec.name}"):
+            with our_errors(f"create of {spec.name}"):
                 found = list(self._described(mine, time.monotonic() + self._options.timeout.total_seconds()))
         except CloudgraftError:
             raise error from None  # it may exist although it is not visible yet
@@ -145,7 +149,7 @@ class Ec2Driver(BlockingDriver):
         if not machine.machine_id:
             raise PreconditionError(f"the machine {machine.name!r} has no id: it cannot be deleted")
         try:
-            with told(f"delete of {machine.name or machine.machine_id}", is_change=True):
+            with our_errors(f"delete of {machine.name or machine.machine_id}", is_change=True):
                 self._clients.client().terminate_instances(InstanceIds=[machine.machine_id])
         except NotFoundError:
             return
@@ -164,7 +168,7 @@ class Ec2Driver(BlockingDriver):
         """Sets or removes our marks on an instance. One without any mark of cloudgraft is not listed."""
         given = {key: value for key, value in tags.items() if value is not None}
         check_tags(given)
-        with told(f"mark of {machine.name or machine.machine_id}", is_change=True):
+        with our_errors(f"mark of {machine.name or machine.machine_id}", is_change=True):
             client, ids = self._clients.client(), [machine.machine_id]
             if given:
                 client.create_tags(Resources=ids, Tags=[{"Key": key, "Value": value} for key, value in given.items()])
@@ -176,7 +180,7 @@ class Ec2Driver(BlockingDriver):
     def list(self) -> Sequence[Machine]:
         """Returns every existing instance with a mark of cloudgraft, and those that failed to start."""
         until = time.monotonic() + _LIST_TIME
-        with told("list"):
+        with our_errors("list"):
             instances = [*bounded(self._described(LIVING, until)), *bounded(self._described(FAILED_LAUNCHES, until))]
         # An instance may have failed between the two reads; the last one is true.
         found = {machine.machine_id: machine for machine in map(machine_of, instances)}
@@ -197,7 +201,7 @@ class Ec2Driver(BlockingDriver):
 
     def shapes(self) -> Sequence[Shape]:
         """Returns the instance types of the options, or all of the current generation."""
-        with told("shapes"):
+        with our_errors("shapes"):
             return read_shapes(self._clients.client(), self._options.shapes, self._options.region)
 
     def prices(self) -> Sequence[Price]:
@@ -207,8 +211,109 @@ class Ec2Driver(BlockingDriver):
             for name, hourly in self._options.prices.items()
         }
         if self._options.spot_prices:
-            with told("prices"):
+            with our_errors("prices"):
                 known |= read_spot_prices(self._clients.client(), self._options.shapes)
         if not known:
             raise UnsupportedError("no prices are known: write them under `prices`, or say `spotPrices: true`")
         return tuple(known.values())
+
+
+# -- the RunInstances request for one instance; pure -------------------------------------------------------------------
+
+
+def check_spec(spec: MachineSpec, settings: MachineSettings) -> None:
+    """Raises InvalidArgumentError for values that EC2 would refuse or cut."""
+    if not spec.name or len(spec.name) > _LONGEST_TOKEN or not spec.name.isascii():
+        raise InvalidArgumentError(
+            f"the name {spec.name[:80]!r} cannot be a client token: 1 to {_LONGEST_TOKEN} ASCII characters"
+        )
+    size = len(spec.user_data.encode())
+    if size > USER_DATA_LIMIT:
+        raise InvalidArgumentError(f"the user data has {size} bytes; EC2 takes {USER_DATA_LIMIT} at most")
+    check_tags(_tags(spec, settings))
+
+
+def launch_request(spec: MachineSpec, settings: MachineSettings, *, subnet: str, device: str) -> Request:
+    """Builds the request for one instance with its marks. The launch template or EC2 decides empty values.
+
+    The same spec and settings give the same request: EC2 refuses a different one with the same token.
+    """
+    tags = [{"Key": key, "Value": value} for key, value in _tags(spec, settings).items()]
+    tagged = ["instance", "volume"] + (["spot-instances-request"] if settings.spot else [])
+    profile = settings.iam_instance_profile
+    return _given(
+        MinCount=1,
+        MaxCount=1,
+        ClientToken=spec.name,
+        TagSpecifications=[{"ResourceType": kind, "Tags": tags} for kind in tagged],
+        ImageId=settings.image,
+        InstanceType=settings.shape,
+        KeyName=settings.key_name,
+        UserData=spec.user_data,  # botocore encodes it
+        LaunchTemplate=_launch_template(settings),
+        IamInstanceProfile=_given(**{"Arn" if profile.startswith("arn:") else "Name": profile}),
+        Placement=_given(AvailabilityZone=settings.zone),
+        BlockDeviceMappings=_volumes(settings, device),
+        InstanceMarketOptions=_market(settings),
+        MetadataOptions=_metadata(settings),
+        **_network(settings, subnet),
+    )
+
+
+def _given(**values: Any) -> Request:
+    """Leaves out empty values; 0 and False are values."""
+    return {key: value for key, value in values.items() if value not in (None, "", [], {})}
+
+
+def _tags(spec: MachineSpec, settings: MachineSettings) -> dict[str, str]:
+    return {**settings.tags, NAME_TAG: spec.name, **spec.tags}
+
+
+def _launch_template(settings: MachineSettings) -> Request | None:
+    template = settings.launch_template
+    if template is None:
+        return None
+    return _given(LaunchTemplateId=template.id, LaunchTemplateName=template.name, Version=template.version)
+
+
+def _volumes(settings: MachineSettings, device: str) -> list[Request]:
+    volume = settings.root_volume
+    if volume is None:
+        return []
+    disk = _given(DeleteOnTermination=True, VolumeSize=volume.size, VolumeType=volume.type, Encrypted=volume.encrypted)
+    return [{"DeviceName": volume.device or device, "Ebs": disk}]
+
+
+def _market(settings: MachineSettings) -> Request | None:
+    """Requests a one-time spot instance that ends when interrupted: the autoscaler asks for replacements."""
+    if not settings.spot:
+        return None
+    highest = settings.spot_max_price
+    spot = _given(
+        SpotInstanceType="one-time",
+        InstanceInterruptionBehavior="terminate",
+        MaxPrice=None if highest is None else format(highest, "f"),
+    )
+    return {"MarketType": "spot", "SpotOptions": spot}
+
+
+def _metadata(settings: MachineSettings) -> Request | None:
+    if settings.metadata is None and settings.launch_template is not None:
+        return None
+    service = settings.metadata or MetadataService()
+    return _given(HttpTokens=service.tokens, HttpEndpoint="enabled", HttpPutResponseHopLimit=service.hop_limit)
+
+
+def _network(settings: MachineSettings, subnet: str) -> Request:
+    """Builds the network part. EC2 requires all of it on the interface as soon as one value is set there."""
+    groups = list(settings.security_groups)
+    if settings.public_ip is None:
+        return {"SubnetId": subnet, "SecurityGroupIds": groups}
+    interface = _given(
+        DeviceIndex=0,
+        DeleteOnTermination=True,
+        AssociatePublicIpAddress=settings.public_ip,
+        SubnetId=subnet,
+        Groups=groups,
+    )
+    return {"NetworkInterfaces": [interface]}

@@ -69,6 +69,9 @@ _STOCK: Final = "let another zone or another shape have a group of its own, and 
 _CLOCK: Final = "is the clock of this machine right? Signatures are only good for minutes"
 _KEY: Final = "look at the access key: is it of this account, and active? See accessKeyIdFile, profile and assumeRole"
 _POLICY: Final = "see the rights that are needed in docs/how-to/use-ec2.md"
+_SHAPE: Final = "set machine.shape to an instance type"
+_GROUPS: Final = "set machine.securityGroups to ids of the VPC"
+_TEMPLATE: Final = "set machine.launchTemplate to one of this region"
 _RATE: Final = "see `engine: {callsPerSecond: …}` of the cloud; others in the account count too"
 # Errors before the request is sent, with our error and advice.
 _UNSENT: Final[Sequence[tuple[tuple[type[Exception], ...], type[CloudgraftError], str]]] = (
@@ -120,9 +123,7 @@ ERRORS: Final = ErrorTable(
     Known(code="InvalidClientTokenId", error=AuthenticationError, fix=_KEY),
     Known(code="UnrecognizedClientException", error=AuthenticationError, fix=_KEY),
     Known(code="MissingAuthenticationToken", error=AuthenticationError, fix=_KEY),
-    Known(
-        code="ExpiredToken", error=AuthenticationError, fix="the key was lent, and the time is over: write a new one"
-    ),
+    Known(code="ExpiredToken", error=AuthenticationError, fix="the temporary key has expired: write a new one"),
     Known(code="RequestExpired", error=AuthenticationError, fix=_CLOCK),
     Known(code="SignatureDoesNotMatch", error=AuthenticationError, fix=f"is the secret key right? Or: {_CLOCK}"),
     Known(code="IncompleteSignature", error=AuthenticationError, fix=_KEY),
@@ -147,15 +148,11 @@ ERRORS: Final = ErrorTable(
     Known(code="InvalidAMIID.NotFound", error=InvalidArgumentError, fix="set machine.image to an AMI of this region"),
     Known(code="InvalidAMIID.Malformed", error=InvalidArgumentError, fix="set machine.image to an AMI's id, ami-…"),
     Known(code="InvalidAMIID.Unavailable", error=InvalidArgumentError, fix="set machine.image to an AMI that is ready"),
-    Known(code="InvalidInstanceType", error=InvalidArgumentError, fix="set machine.shape to an instance type"),
-    Known(code="InvalidInstanceType.NotFound", error=InvalidArgumentError, fix="set machine.shape to an instance type"),
+    Known(code="InvalidInstanceType", error=InvalidArgumentError, fix=_SHAPE),
+    Known(code="InvalidInstanceType.NotFound", error=InvalidArgumentError, fix=_SHAPE),
     Known(code="InvalidSubnetID.NotFound", error=InvalidArgumentError, fix="set machine.subnets to ids of this region"),
-    Known(code="InvalidGroup.NotFound", error=InvalidArgumentError, fix="set machine.securityGroups to ids of the VPC"),
-    Known(
-        code="InvalidSecurityGroupID.NotFound",
-        error=InvalidArgumentError,
-        fix="set machine.securityGroups to ids of the VPC",
-    ),
+    Known(code="InvalidGroup.NotFound", error=InvalidArgumentError, fix=_GROUPS),
+    Known(code="InvalidSecurityGroupID.NotFound", error=InvalidArgumentError, fix=_GROUPS),
     Known(
         code="VPCIdNotSpecified",
         error=InvalidArgumentError,
@@ -170,16 +167,8 @@ ERRORS: Final = ErrorTable(
         error=InvalidArgumentError,
         fix="set machine.iamInstanceProfile to the name or ARN of an instance profile, which is not that of its role",
     ),
-    Known(
-        code="InvalidLaunchTemplateName.NotFoundException",
-        error=InvalidArgumentError,
-        fix="set machine.launchTemplate to one of this region",
-    ),
-    Known(
-        code="InvalidLaunchTemplateId.NotFound",
-        error=InvalidArgumentError,
-        fix="set machine.launchTemplate to one of this region",
-    ),
+    Known(code="InvalidLaunchTemplateName.NotFoundException", error=InvalidArgumentError, fix=_TEMPLATE),
+    Known(code="InvalidLaunchTemplateId.NotFound", error=InvalidArgumentError, fix=_TEMPLATE),
     Known(
         code="Unsupported",
         error=InvalidArgumentError,
@@ -190,12 +179,14 @@ ERRORS: Final = ErrorTable(
 
 
 @contextmanager
-def told(what: str, *, is_change: bool = False) -> Iterator[None]:
+def our_errors(what: str, *, is_change: bool = False, table: ErrorTable = ERRORS) -> Iterator[None]:
     """Converts exceptions of the calls within to our errors. ``what`` names the action in the message."""
     try:
         yield
-    except (ClientError, BotoCoreError, ResponseParserError) as error:
-        raise error_of(error, what, is_change=is_change) from None
+    except ClientError as error:
+        raise _refusal(error, what, table, is_change=is_change) from None
+    except (BotoCoreError, ResponseParserError) as error:
+        raise _failure(error, what, is_change=is_change) from None
 
 
 def code_of(error: ClientError) -> str:
@@ -203,10 +194,8 @@ def code_of(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def error_of(error: Exception, what: str, *, is_change: bool) -> CloudgraftError:
-    """Returns our error for an exception of botocore."""
-    if isinstance(error, ClientError):
-        return _refusal(error, what, is_change=is_change)
+def _failure(error: Exception, what: str, *, is_change: bool) -> CloudgraftError:
+    """Returns the exception for a request without a response that botocore can read."""
     why = f"{what}: {type(error).__name__}: {cut(' '.join(str(error).split()), _LONGEST)}"
     for kinds, kind, rest in _UNSENT:
         if isinstance(error, kinds):
@@ -223,11 +212,11 @@ def error_of(error: Exception, what: str, *, is_change: bool) -> CloudgraftError
     return UnavailableError(why)
 
 
-def _refusal(error: ClientError, what: str, *, is_change: bool) -> CloudgraftError:
+def _refusal(error: ClientError, what: str, table: ErrorTable, *, is_change: bool) -> CloudgraftError:
     answer: Mapping[str, Any] = error.response.get("ResponseMetadata", {})
     code = code_of(error)
     said = _said(error, code)
-    return ERRORS.error(
+    return table.error(
         f"{what}: {code}: {said}",
         said=said,
         status=answer.get("HTTPStatusCode"),

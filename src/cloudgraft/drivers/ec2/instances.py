@@ -33,8 +33,8 @@ def check_tags(tags: Mapping[str, str]) -> None:
     for key, value in tags.items():
         is_key = 1 <= len(key) <= _LONGEST_KEY
         flaws.expect(is_key, (), f"the tag {key[:80]!r} must have between 1 and {_LONGEST_KEY} characters")
-        told = f"the tag {key[:80]} has {len(value)} characters; EC2 keeps {_LONGEST_VALUE} at most"
-        flaws.expect(len(value) <= _LONGEST_VALUE, (), told)
+        too_long = f"the tag {key[:80]} has {len(value)} characters; EC2 keeps {_LONGEST_VALUE} at most"
+        flaws.expect(len(value) <= _LONGEST_VALUE, (), too_long)
     flaws.raise_any()
 
 

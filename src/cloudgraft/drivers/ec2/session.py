@@ -8,8 +8,9 @@ import threading
 import time
 import xml.etree.ElementTree as ET
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any, Final
 
 import boto3
@@ -18,8 +19,6 @@ from botocore.awsrequest import AWSHTTPConnection, AWSHTTPConnectionPool, AWSHTT
 from botocore.config import Config
 from botocore.credentials import (
     AssumeRoleCredentialFetcher,
-    CredentialProvider,
-    CredentialResolver,
     Credentials,
     DeferredRefreshableCredentials,
     ReadOnlyCredentials,
@@ -61,7 +60,7 @@ def limited(client: Any) -> Any:
     session = client._endpoint.http_session  # noqa: SLF001 - its connections have no public access
     pools = getattr(session, "_pool_classes_by_scheme", None)  # all its managers share it, also those of proxies
     if not isinstance(pools, dict):
-        raise PreconditionError("this release of botocore is not known: its answers cannot be given a limit")
+        raise PreconditionError("this release of botocore is not supported: its responses cannot be limited")
     pools.update({"http": _Pool, "https": _SecurePool})
     return client
 
@@ -106,9 +105,9 @@ class LeanParsers(ResponseParserFactory):  # type: ignore[misc]  # botocore has 
 
     def create_parser(self, protocol_name: str) -> Any:
         """Creates the parser of one protocol."""
-        return (
-            _InPieces(timestamp_parser=_read_time) if protocol_name == "ec2" else super().create_parser(protocol_name)
-        )
+        if protocol_name == "ec2":
+            return _InPieces(timestamp_parser=_read_time)
+        return super().create_parser(protocol_name)
 
 
 class _InPieces(EC2QueryParser):  # type: ignore[misc]  # likewise
@@ -198,10 +197,11 @@ class Clients:
             core.register_component("response_parser_factory", LeanParsers())
             source = _FileCredentials(self._options) if self._options.access_key_id_file else core.get_credentials()
             if self._options.assume_role is not None:
-                source = _borrowed(core, source, self._options)
+                source = _role_credentials(core, source, self._options)
             if source is None:
                 raise AuthenticationError(f"no credentials were found for AWS: {_WHERE}")
-            core.register_component("credential_provider", CredentialResolver(providers=[_Given(source)]))
+            # With the credentials that were found already, so that botocore does not search again.
+            core.register_component("credential_provider", SimpleNamespace(load_credentials=lambda: source))
             self._session = boto3.session.Session(botocore_session=core, region_name=self._options.region)
         return self._session
 
@@ -219,6 +219,12 @@ def read(call: Callable[..., Any], **parameters: Any) -> Any:
     return call(**parameters)
 
 
+def parts(names: Iterable[str], size: int) -> list[list[str]]:
+    """Splits names, each once, into parts that one request may name."""
+    unique = list(dict.fromkeys(names))
+    return [unique[start : start + size] for start in range(0, len(unique), size)]
+
+
 def pages(call: Callable[..., Any], parameters: Mapping[str, Any]) -> Iterator[Any]:
     """Yields every page of a response."""
     seen = {""}
@@ -228,7 +234,7 @@ def pages(call: Callable[..., Any], parameters: Mapping[str, Any]) -> Iterator[A
         yield page
         token = str(page.get("NextToken") or "")
         if token and token in seen:
-            raise UnavailableError("the pages of AWS's answer lead in a circle")
+            raise UnavailableError("the pages of AWS's response repeat: a page names one that was read already")
         seen.add(token)
 
 
@@ -246,19 +252,6 @@ def _config(options: AccountOptions) -> Config:
         max_pool_connections=_CONNECTIONS,
         user_agent_extra="cloudgraft",
     )
-
-
-class _Given(CredentialProvider):  # type: ignore[misc]  # botocore has no types
-    """Provides the credentials that were found already, so that botocore does not search again."""
-
-    METHOD = "cloudgraft"
-
-    def __init__(self, credentials: Any) -> None:
-        super().__init__()
-        self._credentials = credentials
-
-    def load(self) -> Any:
-        return self._credentials
 
 
 class _FileCredentials(Credentials):  # type: ignore[misc]  # botocore has no types
@@ -283,7 +276,7 @@ class _FileCredentials(Credentials):  # type: ignore[misc]  # botocore has no ty
         return key, secret, token[0] if token else None
 
 
-def _borrowed(core: botocore.session.Session, source: Any, options: AccountOptions) -> Any:
+def _role_credentials(core: botocore.session.Session, source: Any, options: AccountOptions) -> Any:
     """Returns credentials of a role; botocore renews them before they expire."""
     role = options.assume_role
     if source is None or role is None:
@@ -294,10 +287,7 @@ def _borrowed(core: botocore.session.Session, source: Any, options: AccountOptio
         "verify": str(options.ca_file) if options.ca_file and role.endpoint_url else None,
         "config": _config(options),
     }
-    extra: dict[str, Any] = {
-        "RoleSessionName": role.session_name,
-        "DurationSeconds": int(role.duration.total_seconds()),
-    }
+    extra = {"RoleSessionName": role.session_name, "DurationSeconds": int(role.duration.total_seconds())}
     if role.external_id:
         extra["ExternalId"] = role.external_id
     fetcher = AssumeRoleCredentialFetcher(

@@ -11,8 +11,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from cloudgraft.drivers.ec2.catalog import read_shapes
-from cloudgraft.drivers.ec2.session import Clients, pages, read
-from cloudgraft.providers.ec2_asg.errors import failure_of, told
+from cloudgraft.drivers.ec2.session import Clients, pages, parts, read
+from cloudgraft.providers.ec2_asg.errors import failure_of, our_errors
 from cloudgraft.providers.ec2_asg.options import Ec2AsgOptions
 from cloudgraft.providers.ec2_asg.state import Asg, Failure, Launch, asg_of
 from cloudgraft.sdk.driver import Shape
@@ -71,7 +71,7 @@ class LaunchTypes:
         now, (key, name) = time.monotonic(), next(iter(template.items()))
         version = template["Version"]
         try:
-            with told(f"launch template {name}, version {version}"):
+            with our_errors(f"launch template {name}, version {version}"):
                 call = self._clients.client().describe_launch_template_versions
                 answer = read(call, **{key: name, "Versions": [version]})
         except CloudgraftError as error:
@@ -86,11 +86,11 @@ class LaunchTypes:
     def _read_configurations(self, names: Collection[str]) -> None:
         unknown = sorted(name for name in names if not self._holds(("", name)))
         now = time.monotonic()
-        for part in _parts(unknown):
+        for part in parts(unknown, _AT_ONCE):
             missing = PreconditionError(f"its launch configuration {part[0]} is not there")
             self._types |= {("", name): (missing, now + _WRONG) for name in part}
             try:
-                with told("launch configurations"):
+                with our_errors("launch configurations"):
                     call = self._clients.client("autoscaling").describe_launch_configurations
                     found = [
                         one
@@ -115,17 +115,13 @@ class LaunchTypes:
         found: list[Shape] = []
         error: CloudgraftError = InvalidArgumentError(f"there is no instance type {types[0]}")
         try:
-            with told("instance types"):
+            with our_errors("instance types"):
                 found = read_shapes(self._clients.client(), types, self._region)
         except CloudgraftError as raised:
             error = raised
         self._shapes |= dict.fromkeys(types, (error, now + _WRONG))
         self._shapes |= {shape.name: (shape, _FOR_EVER) for shape in found}
         return len(found) == len(types)
-
-
-def _parts(names: Sequence[str]) -> Iterator[list[str]]:
-    return (list(names[start : start + _AT_ONCE]) for start in range(0, len(names), _AT_ONCE))
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------
@@ -162,7 +158,7 @@ class AutoScaling:
 
     def open(self) -> None:
         """Looks for the credentials."""
-        with told("start"):
+        with our_errors("start"):
             self._clients.open()
             self._quick.open()
 
@@ -175,7 +171,7 @@ class AutoScaling:
 
     def survey(self, waiting: Collection[str]) -> Survey:
         """Reads all groups in one paged pass, and the failed launches of those that wait for instances."""
-        with told("groups"):
+        with our_errors("groups"):
             found, at = self._discovered()
         chosen = {name: one.instance_type for name, one in self._options.overrides.items() if one.instance_type}
         names = {one.name for one in found}
@@ -188,7 +184,7 @@ class AutoScaling:
 
     def describe(self, name: str) -> tuple[Asg | None, datetime]:
         """Reads one group, with the time by AWS's clock; None when there is none that the options select."""
-        with told(f"group {name}"):
+        with our_errors(f"group {name}"):
             answer = self._quick.client(_SERVICE).describe_auto_scaling_groups(AutoScalingGroupNames=[name])
             found = [asg for asg in _groups_of(answer) if self._is_ours(asg)]
         return (found[0] if found else None), _time_of(answer)
@@ -204,9 +200,8 @@ class AutoScaling:
         return [found[name] for name in sorted(found)], at
 
     def _questions(self) -> Iterator[Mapping[str, Any]]:
-        names = list(dict.fromkeys(self._options.groups))
-        for start in range(0, len(names), _PAGE):
-            yield {"AutoScalingGroupNames": names[start : start + _PAGE]}
+        for names in parts(self._options.groups, _PAGE):
+            yield {"AutoScalingGroupNames": names}
         if self._options.tags:
             yield {
                 "Filters": [
@@ -226,7 +221,7 @@ class AutoScaling:
     def _failure(self, name: str) -> Failure | None:
         """Returns the newest failed launch. A failure to read it must not fail the whole read."""
         try:
-            with told(f"activities of {name}"):
+            with our_errors(f"activities of {name}"):
                 call = self._clients.client(_SERVICE).describe_scaling_activities
                 answer = read(call, AutoScalingGroupName=name, MaxRecords=_ACTIVITIES)
         except CloudgraftError:
@@ -241,7 +236,7 @@ class AutoScaling:
     def have_ended(self, group: str, instance_ids: Sequence[str]) -> bool:
         """Returns whether EC2 still lists all of these as terminated, and none in another group."""
         try:
-            with told("instances"):
+            with our_errors("instances"):
                 answer = self._quick.client().describe_instances(InstanceIds=list(instance_ids))
         except CloudgraftError:
             return False  # EC2 no longer lists them, or refuses to tell
@@ -255,13 +250,13 @@ class AutoScaling:
     def set_desired(self, name: str, desired: int) -> None:
         """Sets the desired capacity."""
         client = self._quick.client(_SERVICE)  # now: an error in the credential files is not an unknown outcome
-        with told(f"desired capacity {desired} of {name}", is_change=True):
+        with our_errors(f"desired capacity {desired} of {name}", is_change=True):
             client.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=desired, HonorCooldown=False)
 
     def terminate(self, instance_id: str) -> None:
         """Terminates an instance and lowers the desired capacity in one step, so that AWS does not replace it."""
         client = self._quick.client(_SERVICE)
-        with told(f"end of {instance_id}", is_change=True):
+        with our_errors(f"end of {instance_id}", is_change=True):
             client.terminate_instance_in_auto_scaling_group(InstanceId=instance_id, ShouldDecrementDesiredCapacity=True)
 
 

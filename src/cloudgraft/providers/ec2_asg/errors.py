@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
-from botocore.exceptions import BotoCoreError, ClientError
-from botocore.parsers import ResponseParserError
-
-from cloudgraft.drivers.common.error_table import ErrorTable, Known, retry_after
+from cloudgraft.drivers.common.error_table import ErrorTable, Known
 from cloudgraft.drivers.ec2 import errors as ec2
 from cloudgraft.sdk.errors import (
     ConflictError,
@@ -61,23 +57,8 @@ LAUNCHES: Final = ErrorTable(
 )
 
 
-@contextmanager
-def told(what: str, *, is_change: bool = False) -> Iterator[None]:
-    """Converts exceptions of the calls within to our errors. ``what`` names the action in the message."""
-    try:
-        yield
-    except ClientError as error:
-        answer = error.response.get("ResponseMetadata", {})
-        code, said = ec2.code_of(error), str(error.response.get("Error", {}).get("Message", ""))
-        row = ERRORS.find(status=answer.get("HTTPStatusCode"), code=code, text=said)
-        if row is None:
-            raise ec2.error_of(error, what, is_change=is_change) from None
-        message = f"{what}: {code}: {said.strip()[:_LONGEST]}"
-        raise row.error(
-            f"{message}; {row.fix}" if row.fix else message, retry_after=retry_after(answer.get("HTTPHeaders", {}))
-        ) from None
-    except (BotoCoreError, ResponseParserError) as error:
-        raise ec2.error_of(error, what, is_change=is_change) from None
+# Converts exceptions to our errors, by Auto Scaling's own rows before those of EC2.
+our_errors = functools.partial(ec2.our_errors, table=ErrorTable(*ERRORS.rows, *ec2.ERRORS.rows))
 
 
 def failure_of(message: str) -> InstanceError:

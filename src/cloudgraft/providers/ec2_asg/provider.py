@@ -63,7 +63,7 @@ class Ec2AsgProvider(Provider):
         self._passed_at = float("-inf")
         self._breather: tuple[float, CloudgraftError] | None = None  # until when AWS is not called, and why
         self._asked: dict[str, float] = {}  # group -> when its activities were read
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     # -- reads, from memory --------------------------------------------------------------------------------------------
 
@@ -241,9 +241,9 @@ class Ec2AsgProvider(Provider):
 
     def _tell_missing(self, groups: Collection[str]) -> None:
         missing = {name for name in (*self._options.groups, *self._options.overrides) if name not in groups}
-        for name in sorted(missing - self._told):
+        for name in sorted(missing - self._reported):
             log.warning("there is no such Auto Scaling group, or it is not for us", extra={"group": name})
-        self._told = missing
+        self._reported = missing
 
     # -- helpers -------------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -244,14 +244,6 @@ class Failure:
     error: InstanceError
 
 
-@dataclass(slots=True)
-class _Changed:
-    """Desired capacities that a change of ours replaced, and until when they count as outdated."""
-
-    before: set[int] = field(default_factory=set)
-    until: float = 0.0
-
-
 class Group:
     """One group. Use it from the event loop's thread only."""
 
@@ -266,7 +258,8 @@ class Group:
         self.seen = look
         self.given_up = 0
         self.waiting = Waiting(region, asg.name)
-        self._changed = _Changed()
+        self._replaced: set[int] = set()  # desired capacities that our changes replaced
+        self._replaced_until = 0.0  # until when a description may still show them
         self._terminated: dict[str, float] = {}  # instances, until when a description may still call them alive
         self._fit((), since)
 
@@ -296,13 +289,11 @@ class Group:
     def instances(self) -> list[Instance]:
         """Returns instances and placeholders; those have an error if a launch failed since they were requested."""
         there = [Instance(id=member.provider_id, state=member.state) for member in self.asg.members]
-        return [
-            *there,
-            *(
-                Instance(id=one.provider_id, state=InstanceState.CREATING, error=self._error(one.since))
-                for one in self.waiting.list
-            ),
+        expected = [
+            Instance(id=one.provider_id, state=InstanceState.CREATING, error=self._error(one.since))
+            for one in self.waiting.list
         ]
+        return [*there, *expected]
 
     def check(self) -> None:
         """Raises when this cannot be a node group."""
@@ -330,10 +321,10 @@ class Group:
         self._terminated = {one: until for one, until in self._terminated.items() if until > look.at}
         members = [m.terminated() if m.instance_id in self._terminated else m for m in asg.members]
         desired = asg.desired
-        if look.at < self._changed.until and desired in self._changed.before:
+        if look.at < self._replaced_until and desired in self._replaced:
             desired = self.asg.desired
         else:
-            self._changed = _Changed()
+            self._replaced = set()
         self.asg = dataclasses.replace(asg, members=tuple(members), desired=desired)
         self.min_size, self.max_size = sizes
         self.seen = look
@@ -360,8 +351,8 @@ class Group:
 
     def _remember(self, desired: int, look: Look) -> None:
         if desired != self.asg.desired:
-            self._changed.before = (self._changed.before | {self.asg.desired}) - {desired}
-            self._changed.until = look.at + _LAG
+            self._replaced = (self._replaced | {self.asg.desired}) - {desired}
+            self._replaced_until = look.at + _LAG
         self.asg = dataclasses.replace(self.asg, desired=desired)
         self.revision += 1
 

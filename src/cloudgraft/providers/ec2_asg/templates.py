@@ -39,25 +39,11 @@ def node_template(asg: Asg, shape: Shape, options: Ec2AsgOptions, overrides: Gro
 
 def options_of(asg: Asg) -> AutoscalingOptions | None:
     """Returns the options from the group's tags; None when there are none (R73)."""
-    prefix = "autoscaling-options/"
-    times = dict(_read(asg, prefix, parse_duration, only=_TIMES))
-    shares = dict(_read(asg, prefix, float, only=_SHARES))
-    switches = dict(_read(asg, prefix, _switch, only=_SWITCHES))
-    found: dict[str, Any] = {_NAMES[key]: value for key, value in {**times, **shares, **switches}.items()}
+    found = {}
+    for name, (option, read) in _OPTIONS.items():
+        for _, value in _read(asg, "autoscaling-options/", read, only=name):
+            found[option] = value
     return AutoscalingOptions(**found) if found else None
-
-
-_TIMES: Final = {"scaledownunneededtime", "scaledownunreadytime", "maxnodeprovisiontime"}
-_SHARES: Final = {"scaledownutilizationthreshold", "scaledowngpuutilizationthreshold"}
-_SWITCHES: Final = {"ignoredaemonsetsutilization"}
-_NAMES: Final[Mapping[str, str]] = {
-    "scaledownunneededtime": "scale_down_unneeded_time",
-    "scaledownunreadytime": "scale_down_unready_time",
-    "maxnodeprovisiontime": "max_node_provision_time",
-    "scaledownutilizationthreshold": "scale_down_utilization_threshold",
-    "scaledowngpuutilizationthreshold": "scale_down_gpu_utilization_threshold",
-    "ignoredaemonsetsutilization": "ignore_daemon_sets_utilization",
-}
 
 
 def _labels(asg: Asg, shape: Shape, overrides: GroupOverrides) -> dict[str, str]:
@@ -92,11 +78,11 @@ def _left(amount: Quantity, reserved: str | None) -> Quantity:
     return max(left, Quantity(0))
 
 
-def _read(asg: Asg, prefix: str, read: Callable[[str], Any], only: set[str] | None = None) -> Iterator[tuple[str, Any]]:
+def _read(asg: Asg, prefix: str, read: Callable[[str], Any], only: str = "") -> Iterator[tuple[str, Any]]:
     """Yields the values of tags with this prefix, by the rest of the key. Logs and skips invalid tags."""
     for tag, text in asg.tags.items():
         name = tag.removeprefix(f"{_TAGS}{prefix}")
-        if not name or name == tag or (only is not None and name not in only):
+        if not name or name == tag or (only and name != only):
             continue
         try:
             yield name, read(text)
@@ -105,6 +91,16 @@ def _read(asg: Asg, prefix: str, read: Callable[[str], Any], only: set[str] | No
                 "ignoring an invalid tag of an Auto Scaling group",
                 extra={"group": asg.name, "tag": tag, "value": text, "error": str(error)},
             )
+
+
+_OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
+    "scaledownunneededtime": ("scale_down_unneeded_time", parse_duration),
+    "scaledownunreadytime": ("scale_down_unready_time", parse_duration),
+    "maxnodeprovisiontime": ("max_node_provision_time", parse_duration),
+    "scaledownutilizationthreshold": ("scale_down_utilization_threshold", float),
+    "scaledowngpuutilizationthreshold": ("scale_down_gpu_utilization_threshold", float),
+    "ignoredaemonsetsutilization": ("ignore_daemon_sets_utilization", _switch),
+}
 
 
 # -- prices ------------------------------------------------------------------------------------------------------------
