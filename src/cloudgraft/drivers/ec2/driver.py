@@ -117,9 +117,7 @@ class Ec2Driver(BlockingDriver):
         answer = self._clients.client().run_instances(**request)
         instances = answer.get("Instances") or []
         if len(instances) != 1 or "InstanceId" not in instances[0]:
-            raise DeadlineError(
-                f"create of {spec.name}: the response has no instance; whether it was done is not known"
-            )
+            raise DeadlineError(f"create of {spec.name}: no instance in the response; the outcome is unknown")
         found: Mapping[str, Any] = instances[0]
         return found
 

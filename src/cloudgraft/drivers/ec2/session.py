@@ -39,20 +39,15 @@ from cloudgraft.sdk.secrecy import hide, unhide
 # Makes the timeout apply to the whole response: see :mod:`cloudgraft.drivers.common.urllib3_calls`.
 
 
-class _Connection(AWSHTTPConnection):  # type: ignore[misc]  # botocore has no types
-    response_class = LimitedResponse
+def _limited_pool(pool: Any, connection: Any) -> Any:
+    limited_connection = type(connection.__name__, (connection,), {"response_class": LimitedResponse})
+    return type(pool.__name__, (pool,), {"ConnectionCls": limited_connection})
 
 
-class _SecureConnection(AWSHTTPSConnection):  # type: ignore[misc]  # likewise
-    response_class = LimitedResponse
-
-
-class _Pool(AWSHTTPConnectionPool):  # type: ignore[misc]  # likewise
-    ConnectionCls = _Connection
-
-
-class _SecurePool(AWSHTTPSConnectionPool):  # type: ignore[misc]  # likewise
-    ConnectionCls = _SecureConnection
+_POOLS: Final = {
+    "http": _limited_pool(AWSHTTPConnectionPool, AWSHTTPConnection),
+    "https": _limited_pool(AWSHTTPSConnectionPool, AWSHTTPSConnection),
+}
 
 
 def limited(client: Any) -> Any:
@@ -61,7 +56,7 @@ def limited(client: Any) -> Any:
     pools = getattr(session, "_pool_classes_by_scheme", None)  # all its managers share it, also those of proxies
     if not isinstance(pools, dict):
         raise PreconditionError("this release of botocore is not supported: its responses cannot be limited")
-    pools.update({"http": _Pool, "https": _SecurePool})
+    pools.update(_POOLS)
     return client
 
 

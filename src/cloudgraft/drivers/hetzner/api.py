@@ -82,9 +82,7 @@ class Api:
         client = Client(token, self._endpoint, application_name="cloudgraft", timeout=self._timeout)
         base = client._client  # noqa: SLF001 - there is no public way to turn retries off
         if not isinstance(getattr(base, "_session", None), requests.Session):
-            raise PreconditionError(
-                "this release of hcloud is not known: its requests cannot be kept from being repeated"
-            )
+            raise PreconditionError("this release of hcloud is not supported: its retries cannot be turned off")
         base._session = self._sessions  # type: ignore[assignment]  # noqa: SLF001 - it only ever calls request()
         return client
 

@@ -70,9 +70,7 @@ class HetznerDriver(BlockingDriver):
         try:
             order = self._order(spec)
             if time.monotonic() > until:  # the engine may soon give up, and a request must not be sent after that
-                raise UnavailableError(
-                    f"{what}: the API takes too long to tell what was asked for it. Nothing was done"
-                )
+                raise UnavailableError(f"{what}: the API takes too long for lookups. Nothing was done")
             answer = self._api.post("/servers", what, order)
         except CloudgraftError as error:
             if isinstance(error, NotFoundError | InvalidArgumentError):
@@ -83,9 +81,7 @@ class HetznerDriver(BlockingDriver):
         try:
             return machine_of(answer["server"])
         except (KeyError, InternalError) as error:
-            raise DeadlineError(
-                f"{what}: the answer shows no server: {error}; whether it was made is not known"
-            ) from None
+            raise DeadlineError(f"{what}: no server in the response: {error}; the outcome is not known") from None
 
     def delete(self, machine: Machine) -> None:
         """Deletes the server. Ids are never reused, so it is the right one."""
@@ -124,9 +120,7 @@ class HetznerDriver(BlockingDriver):
 
     def _order(self, spec: MachineSpec) -> dict[str, object]:
         if not _NAME.fullmatch(spec.name):
-            raise InvalidArgumentError(
-                f"the name {spec.name!r} is no host name of at most 63 letters, digits and dashes"
-            )
+            raise InvalidArgumentError(f"{spec.name!r} is no host name of at most 63 letters, digits and dashes")
         size = len(spec.user_data.encode("utf-8", "replace"))
         if size > USER_DATA_LIMIT:
             raise InvalidArgumentError(f"the user data has {size} bytes; Hetzner takes {USER_DATA_LIMIT} at most")

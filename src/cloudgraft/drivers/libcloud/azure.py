@@ -86,9 +86,7 @@ class Azure(Adapter):
         if not settings.networks:
             raise InvalidArgumentError("AZURE_ARM: set machine.networks to a subnet: network/subnet, or its whole id")
         if not settings.ssh_keys:
-            raise InvalidArgumentError(
-                "AZURE_ARM: set machine.sshKeys to a public key; Azure requires one, or a password"
-            )
+            raise InvalidArgumentError("AZURE_ARM: set machine.sshKeys to a public key: Azure requires one")
         if any(len(value) > _LONGEST_TAG for value in spec.tags.values()):
             raise InvalidArgumentError(f"AZURE_ARM takes tags of {_LONGEST_TAG} characters at most")
         return settings

@@ -17,7 +17,6 @@ import secrets
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import Any, ClassVar, Final
@@ -53,6 +52,7 @@ _GIBIBYTE, _MEBIBYTE = 1024**3, 1024**2
 _NOT_FOUND: Final = 404
 _LONGEST_TURN: Final = timedelta(seconds=100)  # less than a delete may take
 _GOING: Final = "deleting"
+_LEFTOVER: Final = "leftover"  # our key of a drive without a server
 _LOST: Final = frozenset({"unavailable", "failed", "mounted", _GOING})  # states that a drive of ours must not reach
 _STATES: Final[Mapping[str, MachineState]] = {
     "starting": MachineState.PENDING,
@@ -63,13 +63,6 @@ _STATES: Final[Mapping[str, MachineState]] = {
     "unavailable": MachineState.FAILED,
     _GOING: MachineState.DELETING,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class _Leftover:
-    """A drive of ours without a server."""
-
-    drive: Mapping[str, Any]
 
 
 class Cloudsigma(Adapter):
@@ -246,7 +239,7 @@ class Cloudsigma(Adapter):
         self._remember([server["uuid"] for server in servers if server["status"] != "stopped"])
         names = {server["name"] for server in servers}
         left = [
-            _Leftover(drive)
+            {**drive, _LEFTOVER: True}
             for drive in _listed(cloud, "/drives/detail/")
             if _MADE in (drive.get("meta") or {})
             and drive["name"] not in names
@@ -274,20 +267,19 @@ class Cloudsigma(Adapter):
             self._ran = {uuid: at for uuid, at in self._ran.items() if at >= since} | dict.fromkeys(uuids, now)
 
     def machine(self, node: Any) -> Machine:
-        thing = node.drive if isinstance(node, _Leftover) else node
-        meta = thing.get("meta") or {}
-        state, reason = _STATES.get(str(thing["status"]), MachineState.PENDING), ""
-        if isinstance(node, _Leftover):
+        meta, is_leftover = node.get("meta") or {}, _LEFTOVER in node
+        state, reason = _STATES.get(str(node["status"]), MachineState.PENDING), ""
+        if is_leftover:
             state, reason = MachineState.FAILED, "its drive exists, but its server never was, or is gone"
         return Machine(
-            name=str(thing["name"]),
-            machine_id=str(thing["uuid"]),
-            provider_id=None if isinstance(node, _Leftover) else self.provider_id.format(id=thing["uuid"]),
+            name=str(node["name"]),
+            machine_id=str(node["uuid"]),
+            provider_id=None if is_leftover else self.provider_id.format(id=node["uuid"]),
             state=state,
-            tags=_marks(meta),
+            tags={str(key): str(value) for key, value in meta.items() if key not in _OTHERS},
             created_at=moment(meta.get(_MADE)),
             reason=reason,
-            addresses=tuple(_addresses(thing)),
+            addresses=tuple(_addresses(node)),
         )
 
     def sizes(self, cloud: Any) -> Iterable[Any]:
@@ -317,11 +309,6 @@ def _mark(cloud: Any, drive: Any, spec: MachineSpec) -> None:
     if _MADE not in drive["meta"]:
         order = {**{key: drive[key] for key in ("name", "size", "media")}, "meta": {**drive["meta"], **_meta(spec)}}
         _ask(cloud, "PUT", f"/drives/{drive['uuid']}/", order)
-
-
-def _marks(meta: Mapping[str, Any]) -> dict[str, str]:
-    """Returns our marks without the user data, which is in the same place."""
-    return {str(key): str(value) for key, value in meta.items() if key not in _OTHERS}
 
 
 def _addresses(thing: Mapping[str, Any]) -> Iterable[str]:

@@ -72,9 +72,7 @@ class LibcloudDriver(BlockingDriver):
     def start(self) -> None:
         """Reads the secret; makes no request."""
         if os.environ.get(_DEBUG):
-            raise PreconditionError(
-                f"{_DEBUG} is set: with it libcloud writes every key and all user data to a file. Unset it"
-            )
+            raise PreconditionError(f"unset {_DEBUG}: it makes libcloud write keys and user data to a file")
         self._secret()
 
     def close(self) -> None:

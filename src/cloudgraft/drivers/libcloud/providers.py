@@ -26,7 +26,7 @@ ADAPTERS: Final = {
     "OUTSCALE_INC": "amazon:OutscaleInc",  # like OUTSCALE_SAS
     # Identified by the token of the create call, which is the machine's name; no shapes: set template.capacity; no
     # prices.
-    "OUTSCALE": "outscale:Outscale",
+    "OUTSCALE": "amazon:Outscale",
     # Only the public Azure; no public addresses; a stopped machine appears as running; no prices.
     "AZURE_ARM": "azure:Azure",
     "CLOUDSIGMA": "cloudsigma:Cloudsigma",  # a create waits until a drive is cloned; libcloud's ten types; no prices

@@ -56,9 +56,7 @@ def machine_of(server: Mapping[str, Any], region: str) -> Machine | None:
     For a server in a cell that is down, Nova returns only the id. Then the list is incomplete.
     """
     if "name" not in server:
-        raise UnavailableError(
-            f"a cell of Nova is down: it shows only the id of the server {server.get('id')}, and the list is incomplete"
-        )
+        raise UnavailableError(f"a cell of Nova is down: of {server.get('id')} it shows only the id")
     status, task = str(server.get("status", "")), server.get("OS-EXT-STS:task_state")
     if status in _GONE:
         return None
@@ -103,9 +101,7 @@ def _time(text: object) -> datetime | None:
 def order_of(spec: MachineSpec, settings: MachineSettings, ids: Ids) -> dict[str, Any]:
     """Builds the request for one server; raises InvalidArgumentError for values that Nova would refuse."""
     if not 0 < len(spec.name) <= _LONGEST_NAME:
-        raise InvalidArgumentError(
-            f"a server's name has 1 to {_LONGEST_NAME} characters; this one has {len(spec.name)}"
-        )
+        raise InvalidArgumentError(f"a name has 1 to {_LONGEST_NAME} characters; this one has {len(spec.name)}")
     flaws = Flaws()
     check_metadata(flaws, "the marks", spec.tags)
     flaws.raise_any()

@@ -50,6 +50,11 @@ from cloudgraft.sdk.secrecy import hide
 _APP: Final = "cloudgraft"
 _ELSEWHERE: Final = ("OS_CLIENT_CONFIG_FILE", "OS_CLIENT_SECURE_FILE")
 _SECRET_WORDS: Final = ("password", "secret", "token", "passcode")
+_VERSIONS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "compute": {"min_version": "2.1", "max_version": "2.latest"},
+    "image": {"min_version": "2.0", "max_version": "2.latest"},
+    "network": {},  # it may require a login to show its versions
+}
 
 
 class Login:
@@ -77,10 +82,10 @@ class Login:
             discovery_cache=self._discovered,
         )
 
-    def endpoint(self, session: Session, service: str, versions: Mapping[str, Any]) -> str:
+    def endpoint(self, session: Session, service: str) -> str:
         """Returns the URL of a service; raises an error of keystoneauth when the catalogue has none."""
         if override := self._region.get_endpoint(service):
-            return str(override)
+            return _endpoint(service, override)
         region = self._region.get_region_name(service) or None
         interface = self._region.get_interface(service) or Interface.PUBLIC.value
         found = session.get_endpoint(
@@ -88,13 +93,18 @@ class Login:
             service_name=self._region.get_service_name(service),
             interface=interface,
             region_name=region,
-            **versions,
+            **_VERSIONS[service],
         )
         if not found:
-            raise keystone.EndpointNotFound(
-                f"the catalogue has no {interface} endpoint of {service} in region {region or '(any)'}"
-            )
-        return str(found)
+            where = f"in region {region or '(any)'}"
+            raise keystone.EndpointNotFound(f"the catalogue has no {interface} endpoint of {service} {where}")
+        return _endpoint(service, found)
+
+
+def _endpoint(service: str, url: object) -> str:
+    """Adds the version to Neutron's URL if it has none."""
+    base = str(url).rstrip("/")
+    return base if service != "network" or base.endswith("/v2.0") else f"{base}/v2.0"
 
 
 class Logins:
@@ -191,13 +201,7 @@ def _secret_file(options: OpenstackOptions) -> SecretFile | None:
 # Stein, 2019. Since 2.69 a list shows the servers of a cell that is down as unknown, instead of leaving them out; 2.67
 # added the type of a boot volume, 2.61 the extra specs of flavours. Never `latest`: responses would change.
 _MICROVERSION: Final = "2.69"
-_VERSIONS: Final[Mapping[str, Mapping[str, str]]] = {
-    "compute": {"min_version": "2.1", "max_version": "2.latest"},
-    "image": {"min_version": "2.0", "max_version": "2.latest"},
-    "network": {},  # it may require a login to show its versions
-}
 _LOGIN_SECONDS: Final = 20.0  # for each request to Keystone; a login makes two
-_NETWORK: Final = "/v2.0"
 
 
 class Cloud:
@@ -270,7 +274,7 @@ class Call:
     def _send(self, service: str, method: str, path: str, what: str, **extra: Any) -> Response:
         is_change = method != "GET"
         with _converted(what, is_change=False):  # the token and the catalogue: nothing is sent to the service yet
-            url = f"{self._endpoint(service)}{path}"
+            url = f"{self._login.endpoint(self._session, service)}{path}"
         left = self._left(what)
         with _converted(what, is_change=is_change):
             response = self._session.request(
@@ -291,18 +295,10 @@ class Call:
             raise error_of_answer(response, what, is_change=is_change)
         return response
 
-    def _endpoint(self, service: str) -> str:
-        url = self._login.endpoint(self._session, service, _VERSIONS[service]).rstrip("/")
-        if service == "network" and not url.endswith(_NETWORK):
-            return url + _NETWORK
-        return url
-
     def _left(self, what: str) -> float:
         left = self._deadline - time.monotonic()
         if left <= 0:
-            raise UnavailableError(
-                f"{what}: the time is over, since the cloud responds too slowly; see the option `timeout`"
-            )
+            raise UnavailableError(f"{what}: the time is over; the cloud responds too slowly. See `timeout`")
         return left
 
 

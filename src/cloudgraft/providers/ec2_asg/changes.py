@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, ParamSpec, TypeVar
 
 from cloudgraft.providers.ec2_asg.cloud import AutoScaling
-from cloudgraft.providers.ec2_asg.state import LAUNCH, Asg, Group, Look, Member
+from cloudgraft.providers.ec2_asg.state import Asg, Group, Look, Member
 from cloudgraft.sdk.errors import (
     CloudgraftError,
     ConflictError,
@@ -55,10 +55,8 @@ class Changes:
         look = await self._look(group)
         group.check()
         asg = group.asg
-        if LAUNCH in asg.suspended:
-            raise PreconditionError(
-                f"the process {LAUNCH} of the Auto Scaling group {asg.name} is suspended: resume it"
-            )
+        if asg.launch_suspended:
+            raise PreconditionError(asg.launch_suspended)
         wanted = asg.desired - group.given_up + delta
         if wanted + asg.aside > group.max_size:
             raise PreconditionError(
@@ -85,9 +83,8 @@ class Changes:
         members = [one for one in group.asg.members if one.instance_id in ended and not one.is_leaving]
         for member in members:
             if member.is_aside:  # in standby, put there by hand, and not counted
-                raise PreconditionError(
-                    f"{member.instance_id} is in standby: put it back into service, or end it by hand"
-                )
+                name = member.instance_id
+                raise PreconditionError(f"{name} is in standby: put it back into service, or end it by hand")
         still = {one.provider_id for one in group.waiting.list}
         await self._drop(group, [one for one in placeholders if one in still], look, until)
         await self._end(group, members, until)

@@ -15,7 +15,7 @@ from cloudgraft.sdk.types import AutoscalingOptions, Instance, InstanceError, In
 # -- groups as AWS describes them --------------------------------------------------------------------------------------
 
 
-LAUNCH: Final = "Launch"  # the process that makes instances
+_LAUNCH: Final = "Launch"  # the process that creates instances
 _TERMINATING: Final = "Terminating"
 _STATES: Final[Mapping[str, InstanceState]] = {
     "Pending": InstanceState.CREATING,
@@ -94,6 +94,13 @@ class Asg:
     suspended: frozenset[str]
     is_leaving: bool  # it is being deleted
     problem: str = ""  # why it cannot be a node group
+
+    @property
+    def launch_suspended(self) -> str:
+        """Why the group launches no instances; empty when it does."""
+        if _LAUNCH not in self.suspended:
+            return ""
+        return f"the process {_LAUNCH} of the Auto Scaling group {self.name} is suspended: resume it"
 
     @property
     def living(self) -> int:
@@ -306,11 +313,8 @@ class Group:
             )
 
     def _error(self, since: datetime) -> InstanceError | None:
-        if LAUNCH in self.asg.suspended:
-            return InstanceError(
-                code=PreconditionError.slug,
-                message=f"the process {LAUNCH} of the Auto Scaling group {self.asg.name} is suspended: resume it",
-            )
+        if self.asg.launch_suspended:
+            return InstanceError(code=PreconditionError.slug, message=self.asg.launch_suspended)
         return self.failure.error if self.failure and self.failure.at >= since else None
 
     # -- what is seen --------------------------------------------------------------------------------------------------
