@@ -69,7 +69,7 @@ def asg(desired: int, *ids: str) -> Asg:
         min_size=0,
         max_size=9,
         desired=desired,
-        members=[Member(instance_id=one, zone="z", lifecycle="InService") for one in ids],
+        members=[Member(instance_id=one, provider_id=f"aws:///z/{one}", state=InstanceState.RUNNING) for one in ids],
         zones=("z",),
         tags={},
         launch=Launch(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -67,11 +66,10 @@ def read_spot_prices(client: Client, names: Sequence[str]) -> dict[str, Price]:
 
 
 class Places:
-    """Subnets and their zones, images and their root devices. Neither ever changes."""
+    """Subnets and their zones, images and their root devices. Neither ever changes. Thread-safe."""
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._lock = threading.Lock()
         self._zones: dict[str, str] = {}
         self._devices: dict[str, str] = {}
 
@@ -100,31 +98,23 @@ class Places:
         volume, image = settings.root_volume, settings.image
         if volume is None or volume.device:
             return ""
-        with self._lock:
-            if image in self._devices:
-                return self._devices[image]
+        if image in self._devices:
+            return self._devices[image]
         found = read(self._clients.client().describe_images, ImageIds=[image]).get("Images") or [{}]
         device = str(found[0].get("RootDeviceName", ""))
         if not device:
-            raise InvalidArgumentError(
-                f"the image {image} is not there, or has no root volume: look at machine.image, or set "
-                "machine.rootVolume.device"
-            )
-        with self._lock:
-            self._devices[image] = device
+            why = f"the image {image} does not exist, or has no root volume"
+            raise InvalidArgumentError(f"{why}: check machine.image, or set machine.rootVolume.device")
+        self._devices[image] = device
         return device
 
     def _zones_of(self, subnets: Sequence[str]) -> dict[str, str]:
-        with self._lock:
-            known = {subnet: self._zones[subnet] for subnet in subnets if subnet in self._zones}
-        if len(known) < len(subnets):
+        if not self._zones.keys() >= set(subnets):
             answer = read(self._clients.client().describe_subnets, SubnetIds=list(subnets))
-            known = {str(one["SubnetId"]): str(one["AvailabilityZone"]) for one in answer.get("Subnets", ())}
-            if missing := [subnet for subnet in subnets if subnet not in known]:
+            self._zones |= {str(one["SubnetId"]): str(one["AvailabilityZone"]) for one in answer.get("Subnets", ())}
+            if missing := [subnet for subnet in subnets if subnet not in self._zones]:
                 raise InvalidArgumentError(f"machine.subnets: {missing[0]} is not in this region")
-            with self._lock:
-                self._zones |= known
-        return {subnet: known[subnet] for subnet in subnets}
+        return {subnet: self._zones[subnet] for subnet in subnets}
 
 
 def _shown(zones: dict[str, str]) -> str:

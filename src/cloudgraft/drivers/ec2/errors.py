@@ -7,26 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    ConfigNotFound,
-    ConfigParseError,
-    ConnectTimeoutError,
-    CredentialRetrievalError,
-    EndpointConnectionError,
-    InvalidConfigError,
-    LoginError,
-    MetadataRetrievalError,
-    NoCredentialsError,
-    ParamValidationError,
-    PartialCredentialsError,
-    ProfileNotFound,
-    ProxyConnectionError,
-    SSLError,
-    SSOError,
-    TokenRetrievalError,
-)
+from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 
 from cloudgraft.drivers.common.error_table import ErrorTable, Known, retry_after
@@ -54,15 +35,15 @@ NO_ADDRESS: Final = "InsufficientFreeAddressesInSubnet"
 _ENCODED: Final = "Encoded authorization failure message:"
 _LONGEST: Final = 600  # characters of AWS's message
 _WHO: Final = (
-    NoCredentialsError,
-    PartialCredentialsError,
-    CredentialRetrievalError,
-    MetadataRetrievalError,
-    TokenRetrievalError,
-    SSOError,
-    LoginError,
+    boto.NoCredentialsError,
+    boto.PartialCredentialsError,
+    boto.CredentialRetrievalError,
+    boto.MetadataRetrievalError,
+    boto.TokenRetrievalError,
+    boto.SSOError,
+    boto.LoginError,
 )
-_FILES: Final = (ProfileNotFound, ConfigParseError, ConfigNotFound, InvalidConfigError)
+_FILES: Final = (boto.ProfileNotFound, boto.ConfigParseError, boto.ConfigNotFound, boto.InvalidConfigError)
 
 _QUOTA: Final = "ask AWS for a higher limit (Service Quotas), or set a lower maxSize"
 _STOCK: Final = "let another zone or another shape have a group of its own, and the autoscaler will turn to it"
@@ -75,10 +56,10 @@ _TEMPLATE: Final = "set machine.launchTemplate to one of this region"
 _RATE: Final = "see `engine: {callsPerSecond: …}` of the cloud; others in the account count too"
 # Errors before the request is sent, with our error and advice.
 _UNSENT: Final[Sequence[tuple[tuple[type[Exception], ...], type[CloudgraftError], str]]] = (
-    ((ParamValidationError,), InvalidArgumentError, ""),
+    ((boto.ParamValidationError,), InvalidArgumentError, ""),
     (_WHO, AuthenticationError, f"; {_KEY}"),
     (_FILES, PreconditionError, ""),
-    ((EndpointConnectionError, ConnectTimeoutError), UnavailableError, ". Nothing was done"),
+    ((boto.EndpointConnectionError, boto.ConnectTimeoutError), UnavailableError, ". Nothing was done"),
 )
 
 ERRORS: Final = ErrorTable(
@@ -183,13 +164,13 @@ def our_errors(what: str, *, is_change: bool = False, table: ErrorTable = ERRORS
     """Converts exceptions of the calls within to our errors. ``what`` names the action in the message."""
     try:
         yield
-    except ClientError as error:
+    except boto.ClientError as error:
         raise _refusal(error, what, table, is_change=is_change) from None
-    except (BotoCoreError, ResponseParserError) as error:
+    except (boto.BotoCoreError, ResponseParserError) as error:
         raise _failure(error, what, is_change=is_change) from None
 
 
-def code_of(error: ClientError) -> str:
+def code_of(error: boto.ClientError) -> str:
     """Returns AWS's error code."""
     return str(error.response.get("Error", {}).get("Code", ""))
 
@@ -200,9 +181,9 @@ def _failure(error: Exception, what: str, *, is_change: bool) -> CloudgraftError
     for kinds, kind, rest in _UNSENT:
         if isinstance(error, kinds):
             return kind(f"{why}{rest}")
-    if isinstance(error, SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
+    if isinstance(error, boto.SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
         return UnavailableError(f"{why}; see caFile. Nothing was done")
-    if isinstance(error, ProxyConnectionError):
+    if isinstance(error, boto.ProxyConnectionError):
         cause = root_cause(error.kwargs["error"])
         why = f"{why}: {type(cause).__name__}: {cause}; see HTTPS_PROXY and NO_PROXY of the environment"
         if was_never_sent(cause):
@@ -212,7 +193,7 @@ def _failure(error: Exception, what: str, *, is_change: bool) -> CloudgraftError
     return UnavailableError(why)
 
 
-def _refusal(error: ClientError, what: str, table: ErrorTable, *, is_change: bool) -> CloudgraftError:
+def _refusal(error: boto.ClientError, what: str, table: ErrorTable, *, is_change: bool) -> CloudgraftError:
     answer: Mapping[str, Any] = error.response.get("ResponseMetadata", {})
     code = code_of(error)
     said = _said(error, code)
@@ -226,7 +207,7 @@ def _refusal(error: ClientError, what: str, table: ErrorTable, *, is_change: boo
     )
 
 
-def _said(error: ClientError, code: str) -> str:
+def _said(error: boto.ClientError, code: str) -> str:
     """Returns AWS's message without parts that are useless, or not for every reader."""
     text = str(error.response.get("Error", {}).get("Message", ""))
     if code == "SignatureDoesNotMatch":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -135,35 +134,35 @@ _ARCHITECTURES: Final = {"x86": "amd64", "arm": "arm64"}
 
 
 class Names:
-    """Looks up the numeric ids that the API requires, and caches them for a while."""
+    """Looks up the numeric ids that the API requires, and caches them for a while.
+
+    Thread-safe: each access to the cache is one operation of a dictionary.
+    """
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._lock = threading.Lock()
         self._known: dict[tuple[str, ...], tuple[float, Json]] = {}
 
-    def number(self, path: str, reference: Reference, option: str) -> int:
+    def number(self, path: str, reference: Reference, option: str, **query: str) -> int:
         """Returns the id of a network, a firewall or a placement group."""
         if isinstance(reference, int) or reference.isdecimal():
             return int(reference)
-        return int(self._found(path, option, name=reference)["id"])
+        return int(self._found(path, option, name=reference, **query)["id"])
 
     def image(self, reference: Reference, shape: str) -> int:
         """Returns the id of the image for the server type: images for several architectures share a name."""
         if isinstance(reference, int) or reference.isdecimal():
             return int(reference)
         kind = self._found("/server_types", "machine.shape", name=shape)
-        return int(self._found("/images", "machine.image", name=reference, architecture=kind["architecture"])["id"])
+        return self.number("/images", reference, "machine.image", architecture=kind["architecture"])
 
     def forget(self) -> None:
         """Clears the cache: a thing may be gone, and another may have its name."""
-        with self._lock:
-            self._known.clear()
+        self._known.clear()
 
     def _found(self, path: str, option: str, **query: str) -> Json:
         key = (path, *query.values())
-        with self._lock:
-            until, known = self._known.get(key, (0.0, {}))
+        until, known = self._known.get(key, (0.0, {}))
         if time.monotonic() < until:
             return known
         answer = self._api.get(path, f"{option} {query['name']}", **query)
@@ -173,9 +172,8 @@ class Names:
         if not entries:
             more = f" for {query['architecture']}" if "architecture" in query else ""
             raise InvalidArgumentError(f"{option}: the project has no {query['name']!r}{more}")
-        with self._lock:
-            self._known[key] = (time.monotonic() + _LASTS, entries[0])
         found: Json = entries[0]
+        self._known[key] = (time.monotonic() + _LASTS, found)
         return found
 
 

@@ -40,6 +40,11 @@ _STATES: Final[Mapping[str, MachineState]] = {
 }
 
 
+def states(**words: str) -> Mapping[str, MachineState]:
+    """Builds the table of a cloud's states from its words for each MachineState."""
+    return {word: MachineState[state] for state, text in words.items() for word in text.split()}
+
+
 class States(dict[str, Any]):
     """A cloud's states, in place of libcloud's table, where one unknown state breaks the whole list."""
 
@@ -122,10 +127,9 @@ class Adapter(ABC):
     def create(self, cloud: Any, wire: Wire, spec: MachineSpec, settings: MachineSettings) -> Machine:
         """Orders one machine."""
 
-    def nodes(self, cloud: Any) -> Iterable[Node]:
-        """Yields all of libcloud's nodes from all pages, in one pass."""
-        found: Iterable[Node] = cloud.list_nodes()
-        return found
+    @abstractmethod
+    def nodes(self, cloud: Any) -> Iterable[Any]:
+        """Yields all machines from all pages, in one pass, as ``machine`` takes them."""
 
     def delete(self, cloud: Any, machine: Machine) -> None:
         """Deletes the machine; raises libcloud's error when it is gone."""
@@ -150,10 +154,6 @@ class Adapter(ABC):
         """Returns our marks."""
         return {}
 
-    def state(self, node: Any) -> MachineState:
-        """Returns a node's state. An unknown state does not mean that the machine is gone."""
-        return _STATES.get(node.state, MachineState.PENDING)
-
     def created(self, node: Any) -> object:
         """Returns the creation time, in any form."""
         return node.created_at or node.extra.get("created_at")
@@ -168,7 +168,7 @@ class Adapter(ABC):
             name=str(node.name or ""),
             machine_id=str(node.id),
             provider_id=self.id_of(node) or None,
-            state=self.state(node),
+            state=_STATES.get(node.state, MachineState.PENDING),  # in an unknown state it is not gone
             tags=self.tags(node),
             created_at=moment(self.created(node)),
             addresses=tuple(str(address) for address in (*node.private_ips, *node.public_ips) if address),
@@ -180,13 +180,13 @@ class Adapter(ABC):
         """Builds a node for libcloud."""
         return Node(machine.machine_id, machine.name, NodeState.UNKNOWN, [], [], cloud)
 
-    def size(self, cloud: Any, name: str) -> NodeSize:
-        """Builds a size for libcloud."""
-        return NodeSize(name, name, 0, 0, 0, 0, cloud)
-
-    def image(self, cloud: Any, name: str) -> NodeImage:
-        """Builds an image for libcloud."""
-        return NodeImage(name, name, cloud)
+    def order(self, cloud: Any, spec: MachineSpec, settings: MachineSettings) -> dict[str, Any]:
+        """Builds the arguments that most clouds need to create a machine."""
+        return {
+            "name": spec.name,
+            "size": NodeSize(settings.shape, settings.shape, 0, 0, 0, 0, cloud),
+            "image": NodeImage(settings.image, settings.image, cloud),
+        }
 
     def location(self, cloud: Any, name: str) -> NodeLocation:
         """Builds a location for libcloud."""

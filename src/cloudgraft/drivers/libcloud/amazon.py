@@ -80,9 +80,7 @@ class Ec2(Adapter):
 
     def create(self, cloud: Any, wire: Wire, spec: MachineSpec, settings: MachineSettings) -> Machine:
         node = cloud.create_node(
-            name=spec.name,
-            size=self.size(cloud, settings.shape),
-            image=self.image(cloud, settings.image),
+            **self.order(cloud, spec, settings),
             ex_userdata=spec.user_data or None,
             ex_metadata=dict(spec.tags),
             ex_clienttoken=spec.name,
@@ -249,7 +247,7 @@ class Outscale(Adapter):
         """Passes no name: with one, libcloud would make two more calls."""
         root = {"DeviceName": _OUTSCALE_ROOT, "Bsu": {"VolumeSize": settings.disk_size, "DeleteOnVmDeletion": True}}
         node = cloud.create_node(
-            image=self.image(cloud, settings.image),
+            image=self.order(cloud, spec, settings)["image"],
             ex_block_device_mapping=[root] if settings.disk_size else None,
             ex_bsu_optimized=False,
             ex_client_token=spec.name,

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any, ClassVar, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from cloudgraft.drivers.libcloud.adapter import Adapter, moment, pages, shape_of
+from cloudgraft.drivers.libcloud.adapter import Adapter, moment, pages, shape_of, states
 from cloudgraft.drivers.libcloud.errors import ERRORS
 from cloudgraft.drivers.libcloud.options import LibcloudOptions, MachineSettings
 from cloudgraft.drivers.libcloud.wire import Wire, wired
@@ -38,13 +38,11 @@ _LONGEST_TAG: Final = 256  # characters
 _LONGEST: Final = 1000  # characters of a reason
 _NO_CONTENT, _FORBIDDEN, _PRECONDITION_FAILED = 204, 403, 412
 _FAILED: Final = frozenset({"failed", "canceled"})
-_STATES: Final[Mapping[str, MachineState]] = {
-    "creating": MachineState.PENDING,
-    "succeeded": MachineState.RUNNING,
-    "updating": MachineState.RUNNING,
-    "migrating": MachineState.RUNNING,
-    "deleting": MachineState.DELETING,
-}
+_STATES: Final = states(
+    PENDING="creating",
+    RUNNING="succeeded updating migrating",
+    DELETING="deleting",
+)
 
 
 class Azure(Adapter):

@@ -55,9 +55,7 @@ class DigitalOcean(Adapter):
         if settings.ssh_keys:
             more["ssh_keys"] = [int(key) if key.isdigit() else key for key in settings.ssh_keys]
         node = cloud.create_node(
-            name=spec.name,
-            size=self.size(cloud, settings.shape),
-            image=self.image(cloud, settings.image),
+            **self.order(cloud, spec, settings),
             location=self.location(cloud, self.place(settings)),
             ex_user_data=spec.user_data or None,
             ex_create_attr=more,
@@ -90,10 +88,8 @@ class Linode(Adapter):
 
     def create(self, cloud: Any, wire: Wire, spec: MachineSpec, settings: MachineSettings) -> Machine:
         node = cloud.create_node(
+            **self.order(cloud, spec, settings),
             location=self.location(cloud, self.place(settings)),
-            name=spec.name,
-            size=self.size(cloud, settings.shape),
-            image=self.image(cloud, settings.image),
             root_pass=secrets.token_urlsafe(48),  # Linode requires one; nobody knows it
             ex_authorized_keys=list(settings.ssh_keys) or None,
             ex_tags=words(spec.tags, 50),
@@ -131,8 +127,7 @@ class Cloudscale(Adapter):
             "volume_size_gb": settings.disk_size,
         }
         more = {"tags": pairs(spec.tags, GOOGLE), **{key: value for key, value in optional.items() if value}}
-        size, image = self.size(cloud, settings.shape), self.image(cloud, settings.image)
-        return self.machine(cloud.create_node(name=spec.name, size=size, image=image, ex_create_attr=more))
+        return self.machine(cloud.create_node(**self.order(cloud, spec, settings), ex_create_attr=more))
 
     def nodes(self, cloud: Any) -> Iterable[Node]:
         return _listed(cloud, "/v1/servers")
@@ -158,10 +153,8 @@ class Vultr(Adapter):
 
     def create(self, cloud: Any, wire: Wire, spec: MachineSpec, settings: MachineSettings) -> Machine:
         node = cloud.create_node(
-            name=spec.name,
-            size=self.size(cloud, settings.shape),
+            **self.order(cloud, spec, settings),
             location=self.location(cloud, self.place(settings)),
-            image=self.image(cloud, settings.image),
             ex_hostname=spec.name,
             ex_userdata=spec.user_data or None,
             ex_ssh_key_ids=list(settings.ssh_keys) or None,
@@ -215,10 +208,9 @@ class Brightbox(Adapter):
 
     def create(self, cloud: Any, wire: Wire, spec: MachineSpec, settings: MachineSettings) -> Machine:
         zone = settings.zone or self.options.region
+        order = self.order(cloud, spec, settings) | {"size": self.size_by_name(cloud, settings.shape)}
         node = cloud.create_node(
-            name=spec.name,
-            size=self.size_by_name(cloud, settings.shape),
-            image=self.image(cloud, settings.image),
+            **order,
             location=self.location(cloud, zone) if zone else None,
             ex_userdata=spec.user_data or None,
             ex_servergroup=list(settings.security_groups) or None,

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Final
 
 from cloudgraft.drivers.common.listing import is_younger
 from cloudgraft.drivers.common.locks import NamedLocks
-from cloudgraft.drivers.libcloud.adapter import Adapter, counted, moment, shape_of
+from cloudgraft.drivers.libcloud.adapter import Adapter, counted, moment, shape_of, states
 from cloudgraft.drivers.libcloud.errors import error_of, refusal
 from cloudgraft.drivers.libcloud.options import LibcloudOptions, MachineSettings
 from cloudgraft.drivers.libcloud.wire import Wire, wired
@@ -54,15 +54,13 @@ _LONGEST_TURN: Final = timedelta(seconds=100)  # less than a delete may take
 _GOING: Final = "deleting"
 _LEFTOVER: Final = "leftover"  # our key of a drive without a server
 _LOST: Final = frozenset({"unavailable", "failed", "mounted", _GOING})  # states that a drive of ours must not reach
-_STATES: Final[Mapping[str, MachineState]] = {
-    "starting": MachineState.PENDING,
-    "running": MachineState.RUNNING,
-    "stopping": MachineState.STOPPED,
-    "stopped": MachineState.STOPPED,
-    "paused": MachineState.STOPPED,
-    "unavailable": MachineState.FAILED,
-    _GOING: MachineState.DELETING,
-}
+_STATES: Final = states(
+    PENDING="starting",
+    RUNNING="running",
+    STOPPED="stopping stopped paused",
+    FAILED="unavailable",
+    DELETING="deleting",
+)
 
 
 class Cloudsigma(Adapter):

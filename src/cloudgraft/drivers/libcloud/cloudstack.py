@@ -67,13 +67,11 @@ class Cloudstack(Adapter):
         """Starts a job, and waits for its end."""
         if not settings.zone:
             raise InvalidArgumentError("set machine.zone to the id of the zone")
-        size = self.size_by_name(cloud, settings.shape)
+        order = self.order(cloud, spec, settings) | {"size": self.size_by_name(cloud, settings.shape)}
         networks = [_cloudstack.CloudStackNetwork("", "", "", one, "", cloud) for one in settings.networks]
         try:
             node = cloud.create_node(
-                name=spec.name,
-                size=size,
-                image=self.image(cloud, settings.image),
+                **order,
                 location=self.location(cloud, settings.zone),
                 networks=networks or None,
                 ex_keyname=settings.ssh_keys[0] if settings.ssh_keys else None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from importlib import import_module
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final
 
 from cloudgraft.drivers.common.label_text import GOOGLE, from_pairs, pairs
 from cloudgraft.drivers.common.secrets import SecretFile
-from cloudgraft.drivers.libcloud.adapter import Adapter, moment, pages, shape_of
+from cloudgraft.drivers.libcloud.adapter import Adapter, moment, pages, shape_of, states
 from cloudgraft.drivers.libcloud.errors import job_failure, said
 from cloudgraft.drivers.libcloud.options import MachineSettings
 from cloudgraft.drivers.libcloud.wire import Wire, wired
@@ -34,17 +34,12 @@ _gce: Any = import_module("libcloud.compute.drivers.gce")
 _SCOPE: Final = "https://www.googleapis.com/auth/compute"
 _LOANS: Final = 2  # hidden tokens: the current one, and the one before, which an error may still contain
 _SPARE: Final = 60.0  # seconds before its end at which a token is renewed
-_STATES: Final[Mapping[str, MachineState]] = {
-    "PROVISIONING": MachineState.PENDING,
-    "STAGING": MachineState.PENDING,
-    "RUNNING": MachineState.RUNNING,
-    "REPAIRING": MachineState.RUNNING,
-    "STOPPING": MachineState.DELETING,
-    "TERMINATED": MachineState.STOPPED,
-    "STOPPED": MachineState.STOPPED,
-    "SUSPENDING": MachineState.STOPPED,
-    "SUSPENDED": MachineState.STOPPED,
-}
+_STATES: Final = states(
+    PENDING="PROVISIONING STAGING",
+    RUNNING="RUNNING REPAIRING",
+    DELETING="STOPPING",
+    STOPPED="TERMINATED STOPPED SUSPENDING SUSPENDED",
+)
 
 
 class Gce(Adapter):

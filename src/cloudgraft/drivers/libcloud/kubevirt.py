@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 from cloudgraft.drivers.common.label_text import HETZNER
 from cloudgraft.drivers.common.listing import is_younger
-from cloudgraft.drivers.libcloud.adapter import Adapter, endpoint_of, moment, pages, shape_of
+from cloudgraft.drivers.libcloud.adapter import Adapter, endpoint_of, moment, pages, shape_of, states
 from cloudgraft.drivers.libcloud.errors import job_failure, said
 from cloudgraft.drivers.libcloud.options import LibcloudOptions, MachineSettings
 from cloudgraft.drivers.libcloud.wire import Wire, wired
@@ -170,20 +170,12 @@ _kubevirt: Any = import_module("libcloud.compute.drivers.kubevirt")
 
 _PAGE: Final = 500
 _MAKING: Final = timedelta(minutes=10)  # for which the engine may repeat the create of an unfinished machine
-_STATES: Final[Mapping[str, MachineState]] = {
-    "Running": MachineState.RUNNING,
-    "Migrating": MachineState.RUNNING,
-    "WaitingForReceiver": MachineState.RUNNING,
-    "Stopped": MachineState.STOPPED,
-    "Stopping": MachineState.STOPPED,
-    "Paused": MachineState.STOPPED,
-    "Terminating": MachineState.DELETING,
-    "CrashLoopBackOff": MachineState.FAILED,
-    "ImagePullBackOff": MachineState.FAILED,
-    "ErrorPvcNotFound": MachineState.FAILED,
-    "DataVolumeError": MachineState.FAILED,
-    "ErrorUnschedulable": MachineState.FAILED,
-}
+_STATES: Final = states(
+    RUNNING="Running Migrating WaitingForReceiver",
+    STOPPED="Stopped Stopping Paused",
+    DELETING="Terminating",
+    FAILED="CrashLoopBackOff ImagePullBackOff ErrorPvcNotFound DataVolumeError ErrorUnschedulable",
+)
 _NO_ROOM: Final = "ErrorUnschedulable"
 _OVER_QUOTA: Final = "exceeded quota"
 # Any size is possible; these are offered as shapes, so that groups need no template.capacity.

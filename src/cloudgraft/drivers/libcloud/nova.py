@@ -7,13 +7,13 @@ itself: libcloud requires keys that Nova leaves out when a cell is down.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, ClassVar, Final
 
-from cloudgraft.drivers.libcloud.adapter import MOST_PAGES, Adapter, moment, shape_of
+from cloudgraft.drivers.libcloud.adapter import MOST_PAGES, Adapter, moment, shape_of, states
 from cloudgraft.drivers.libcloud.errors import ERRORS
 from cloudgraft.drivers.libcloud.options import MachineSettings
 from cloudgraft.drivers.libcloud.wire import Wire, wired
@@ -26,24 +26,12 @@ _rackspace: Any = import_module("libcloud.compute.drivers.rackspace")
 
 _MICROVERSION: Final = "2.69"  # since which a list shows servers in a cell that is down
 _LONGEST: Final = 1000  # characters of a fault that are repeated
-_STATES: Final[Mapping[str, MachineState]] = {
-    "ACTIVE": MachineState.RUNNING,
-    "REBOOT": MachineState.RUNNING,
-    "HARD_REBOOT": MachineState.RUNNING,
-    "MIGRATING": MachineState.RUNNING,
-    "RESIZE": MachineState.RUNNING,
-    "VERIFY_RESIZE": MachineState.RUNNING,
-    "PASSWORD": MachineState.RUNNING,
-    "RESCUE": MachineState.STOPPED,
-    "SHUTOFF": MachineState.STOPPED,
-    "PAUSED": MachineState.STOPPED,
-    "SUSPENDED": MachineState.STOPPED,
-    "SHELVED": MachineState.STOPPED,
-    "SHELVED_OFFLOADED": MachineState.STOPPED,
-    "DELETED": MachineState.DELETING,
-    "SOFT_DELETED": MachineState.DELETING,
-    "ERROR": MachineState.FAILED,
-}
+_STATES: Final = states(
+    RUNNING="ACTIVE REBOOT HARD_REBOOT MIGRATING RESIZE VERIFY_RESIZE PASSWORD",
+    STOPPED="RESCUE SHUTOFF PAUSED SUSPENDED SHELVED SHELVED_OFFLOADED",
+    DELETING="DELETED SOFT_DELETED",
+    FAILED="ERROR",
+)
 
 
 class Openstack(Adapter):
@@ -81,9 +69,8 @@ class Openstack(Adapter):
     def create(self, cloud: Any, wire: Wire, spec: MachineSpec, settings: MachineSettings) -> Machine:
         """Creates it in one call. Libcloud then reads the server, and that call may fail."""
         order: dict[str, Any] = {
-            "name": spec.name,
+            **self.order(cloud, spec, settings),
             "size": self.size_by_name(cloud, settings.shape),
-            "image": self.image(cloud, settings.image),
             "ex_metadata": dict(spec.tags),
             "ex_userdata": spec.user_data or None,
             "ex_keyname": settings.ssh_keys[0] if settings.ssh_keys else None,

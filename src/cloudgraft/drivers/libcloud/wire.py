@@ -31,7 +31,6 @@ _Library: Any = import_module("libcloud.http").LibcloudConnection  # libcloud ha
 class Exchange:
     """One request, and its response if there was one."""
 
-    request: requests.PreparedRequest
     is_change: bool  # whether it creates or deletes something
     response: requests.Response | None = None
 
@@ -105,7 +104,7 @@ class Wire:
 
     def note(self, request: requests.PreparedRequest) -> Exchange:
         """Records a request that is about to be sent."""
-        exchange = Exchange(request=request, is_change=self._changes(request))
+        exchange = Exchange(is_change=self._changes(request))
         self.exchanges.append(exchange)
         return exchange
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import re
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -148,10 +147,12 @@ _LASTS: Final = 60.0  # seconds for which an id is cached; an image may be repla
 
 
 class Lookups:
-    """Looks up ids by name, and caches them for a minute: a hundred servers of one group need one request."""
+    """Looks up ids by name, and caches them for a minute: a hundred servers of one group need one request.
+
+    Thread-safe: each access to the cache is one operation of a dictionary.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._known: dict[tuple[str, str], tuple[str, float]] = {}
 
     def find(self, call: Call, settings: MachineSettings) -> Ids:
@@ -169,15 +170,13 @@ class Lookups:
 
     def forget(self) -> None:
         """Clears the cache: the cloud refused an id, and the next request looks it up again."""
-        with self._lock:
-            self._known.clear()
+        self._known.clear()
 
     def _id(self, call: Call, key: str, name: str, search: Callable[[Call, str], Sequence[str]]) -> str:
         if _is_id(name):
             return name  # the request itself shows whether it exists
         now = time.monotonic()
-        with self._lock:
-            found, until = self._known.get((key, name), ("", 0.0))
+        found, until = self._known.get((key, name), ("", 0.0))
         if now < until:
             return found
         ids = search(call, name)
@@ -185,8 +184,7 @@ class Lookups:
             raise InvalidArgumentError(f"{key}: this project can see no {name!r}; check the name")
         if len(ids) > 1:
             raise InvalidArgumentError(f"{key}: {len(ids)} are named {name!r}; write the id of the one that you mean")
-        with self._lock:
-            self._known[key, name] = (ids[0], now + _LASTS)
+        self._known[key, name] = (ids[0], now + _LASTS)
         return ids[0]
 
 

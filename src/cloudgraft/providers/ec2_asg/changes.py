@@ -17,7 +17,7 @@ import dataclasses
 import random
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, ParamSpec, TypeVar
+from typing import Final
 
 from cloudgraft.providers.ec2_asg.cloud import AutoScaling
 from cloudgraft.providers.ec2_asg.state import Asg, Group, Look, Member
@@ -31,8 +31,6 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.sdk.event_loop import BlockingPool
 
-P = ParamSpec("P")
-T = TypeVar("T")
 Observe = Callable[[Group, Asg, Look], None]
 _PATIENCE: Final = 4.5  # seconds for a change with all its requests: the autoscaler waits 5
 _FRESH: Final = 1.0  # seconds for which a read is fresh enough to terminate an instance
@@ -165,11 +163,11 @@ class Changes:
         if seen is None or any(m.instance_id == member.instance_id and not m.is_leaving for m in seen.members):
             raise error
 
-    async def _asked(self, until: float, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def _asked(self, until: float, call: Callable[..., None], *args: object) -> None:
         """Retries a temporary refusal of AWS: nothing was done, and an error would back the group off for minutes."""
         while True:
             try:
-                return await self._pool.run(call, *args, **kwargs)
+                return await self._pool.run(call, *args)
             except (RateLimitedError, ConflictError) as error:
                 pause = max(random.uniform(*_AGAIN), error.retry_after or 0.0)  # noqa: S311 - it spreads the load
                 if time.monotonic() + 2 * pause > until:

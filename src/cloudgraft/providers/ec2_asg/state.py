@@ -16,14 +16,13 @@ from cloudgraft.sdk.types import AutoscalingOptions, Instance, InstanceError, In
 
 
 _LAUNCH: Final = "Launch"  # the process that creates instances
-_TERMINATING: Final = "Terminating"
 _STATES: Final[Mapping[str, InstanceState]] = {
     "Pending": InstanceState.CREATING,
     "Quarantined": InstanceState.CREATING,
     "InService": InstanceState.RUNNING,
     "EnteringStandby": InstanceState.RUNNING,
     "Standby": InstanceState.RUNNING,
-    _TERMINATING: InstanceState.DELETING,
+    "Terminating": InstanceState.DELETING,
     "Terminated": InstanceState.DELETING,
     "Detaching": InstanceState.DELETING,
     "Detached": InstanceState.DELETING,
@@ -37,36 +36,18 @@ class Member:
     """An instance of a group."""
 
     instance_id: str
-    zone: str
-    lifecycle: str
-
-    @property
-    def provider_id(self) -> str:
-        """The providerID that AWS's cloud controller writes on the node."""
-        return f"aws:///{self.zone}/{self.instance_id}"
-
-    @property
-    def state(self) -> InstanceState:
-        """The instance's state; an unknown one counts as running."""
-        return _STATES.get(self._stage, InstanceState.RUNNING)
+    provider_id: str  # as AWS's cloud controller writes it on the node
+    state: InstanceState
+    is_aside: bool = False  # in standby, outside the desired capacity
 
     @property
     def is_leaving(self) -> bool:
         """Whether it is leaving the group."""
         return self.state is InstanceState.DELETING
 
-    @property
-    def is_aside(self) -> bool:
-        """Whether it is in standby, outside the desired capacity."""
-        return self._stage in _ASIDE
-
-    @property
-    def _stage(self) -> str:
-        return self.lifecycle.partition(":")[0]
-
     def terminated(self) -> Member:
         """Returns the same member in the state of leaving."""
-        return Member(instance_id=self.instance_id, zone=self.zone, lifecycle=_TERMINATING)
+        return dataclasses.replace(self, state=InstanceState.DELETING, is_aside=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,26 +96,32 @@ class Asg:
 
 def asg_of(raw: Mapping[str, Any]) -> Asg:
     """Parses an entry of a DescribeAutoScalingGroups response."""
-    members = (
-        Member(
-            instance_id=str(one["InstanceId"]),
-            zone=str(one["AvailabilityZone"]),
-            lifecycle=str(one.get("LifecycleState", "")),
-        )
-        for one in raw.get("Instances", ())
-    )
     return Asg(
         name=str(raw["AutoScalingGroupName"]),
         min_size=int(raw["MinSize"]),
         max_size=int(raw["MaxSize"]),
         desired=int(raw["DesiredCapacity"]),
-        members=tuple(member for member in members if not member.lifecycle.startswith(_IN_STOCK)),
+        members=tuple(
+            _member(one)
+            for one in raw.get("Instances", ())
+            if not str(one.get("LifecycleState", "")).startswith(_IN_STOCK)
+        ),
         zones=tuple(map(str, raw.get("AvailabilityZones", ()))),
         tags={str(tag["Key"]): str(tag.get("Value", "")) for tag in raw.get("Tags", ())},
         launch=_launch(raw),
         suspended=frozenset(str(one.get("ProcessName", "")) for one in raw.get("SuspendedProcesses", ())),
         is_leaving="delete" in str(raw.get("Status", "")).lower(),
         problem=_problem(raw),
+    )
+
+
+def _member(raw: Mapping[str, Any]) -> Member:
+    stage = str(raw.get("LifecycleState", "")).partition(":")[0]
+    return Member(
+        instance_id=str(raw["InstanceId"]),
+        provider_id=f"aws:///{raw['AvailabilityZone']}/{raw['InstanceId']}",
+        state=_STATES.get(stage, InstanceState.RUNNING),
+        is_aside=stage in _ASIDE,
     )
 
 
