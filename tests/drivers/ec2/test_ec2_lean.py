@@ -51,7 +51,7 @@ def test_a_list_is_its_pages_and_one_question_for_failed_launches(tmp_path: Path
 
 def test_every_field_that_is_read_is_one_that_ec2_has() -> None:
     whole = create_loader()
-    lean = LeanLoader(whole, {"Instance": FIELDS})
+    lean = LeanLoader(whole)
     read = lean.load_service_model("ec2", "service-2")["shapes"]["Instance"]["members"]
     assert set(read) == FIELDS
     assert len(whole.load_service_model("ec2", "service-2")["shapes"]["Instance"]["members"]) > 40  # still as it was

@@ -214,7 +214,7 @@ def test_a_cloud_that_hangs_is_given_up(provider: str, tmp_path: Path, monkeypat
     def hurried(adapter: wires._Adapter, request: requests.PreparedRequest, *args: Any, **more: Any) -> Any:
         """What is on its way to the create may take its time: only what hangs must not."""
         if request.method == method and path in str(request.url):
-            adapter._wire._timeout = 0.3
+            adapter._wire.timeout = timedelta(seconds=0.3)
         return send(adapter, request, *args, **more)
 
     with opened(provider) as fake:

@@ -139,9 +139,7 @@ ERRORS: Final = ErrorTable(
         error=InvalidArgumentError,
         fix="the region has no default VPC: set machine.subnets, or a launchTemplate that has one",
     ),
-    Known(
-        code="InvalidKeyPair.NotFound", error=InvalidArgumentError, fix="set machine.keyName to a key of this region"
-    ),
+    Known(code="InvalidKeyPair.NotFound", error=InvalidArgumentError, fix="set machine.keyName to a key of the region"),
     Known(
         code="InvalidParameterValue",
         text="iamInstanceProfile",

@@ -42,16 +42,7 @@ def check_tags(tags: Mapping[str, str]) -> None:
 
 # The fields of an instance that are read anywhere. The parser drops all others: see session.py.
 FIELDS: Final = frozenset(
-    {
-        "InstanceId",
-        "LaunchTime",
-        "Placement",
-        "PrivateDnsName",
-        "PrivateIpAddress",
-        "State",
-        "StateReason",
-        "Tags",
-    }
+    ["InstanceId", "LaunchTime", "Placement", "PrivateDnsName", "PrivateIpAddress", "State", "StateReason", "Tags"]
 )
 _STATES: Final[Mapping[str, MachineState]] = {
     "pending": MachineState.PENDING,

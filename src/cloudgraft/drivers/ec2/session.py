@@ -8,7 +8,7 @@ import threading
 import time
 import xml.etree.ElementTree as ET
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, Final
@@ -65,16 +65,14 @@ def limited(client: Any) -> Any:
 # of an instance, of which few are read here, and parses each time with a parser for any format. It also parses all the
 # XML of a response at once, and no other thread runs meanwhile: for a thousand instances more than a tenth of a second.
 
-_EC2: Final = ("ec2", "service-2")
 _PIECE: Final = 1 << 15  # bytes of XML, which take about a millisecond
 
 
 class LeanLoader:
-    """Replaces botocore's loader of API descriptions: in EC2's, these shapes have only these members."""
+    """Replaces botocore's loader of API descriptions: in EC2's, instances have only the fields that are read."""
 
-    def __init__(self, loader: Any, members: Mapping[str, Collection[str]]) -> None:
+    def __init__(self, loader: Any) -> None:
         self._loader = loader
-        self._members = members
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
@@ -82,13 +80,11 @@ class LeanLoader:
     def load_service_model(self, service_name: str, type_name: str, api_version: str | None = None) -> Any:
         """Returns the description of one API."""
         model = self._loader.load_service_model(service_name, type_name, api_version)
-        if (service_name, type_name) != _EC2:
+        if (service_name, type_name) != ("ec2", "service-2"):
             return model
-        shapes = dict(model["shapes"])  # the loader caches it for others too
-        for name, kept in self._members.items():
-            members = {key: value for key, value in shapes[name]["members"].items() if key in kept}
-            shapes[name] = {**shapes[name], "members": members}
-        return {**model, "shapes": shapes}
+        whole = model["shapes"]["Instance"]
+        lean = {**whole, "members": {key: value for key, value in whole["members"].items() if key in FIELDS}}
+        return {**model, "shapes": {**model["shapes"], "Instance": lean}}  # a copy: the loader caches it for others
 
 
 class LeanParsers(ResponseParserFactory):  # type: ignore[misc]  # botocore has no types
@@ -236,7 +232,7 @@ def pages(call: Callable[..., Any], parameters: Mapping[str, Any]) -> Iterator[A
 @functools.cache
 def _loader(data_path: str | None) -> Any:
     """Returns the loader of AWS's API descriptions, which are large: all sessions share one."""
-    return LeanLoader(create_loader(data_path), {"Instance": FIELDS})
+    return LeanLoader(create_loader(data_path))
 
 
 def _config(options: AccountOptions) -> Config:

@@ -47,9 +47,7 @@ ERRORS: Final = ErrorTable(
     Known(code="uniqueness_error", error=AlreadyExistsError),
     Known(code="locked", error=ConflictError),  # another action is in progress
     Known(code="conflict", error=ConflictError),
-    Known(
-        code="protected", error=PreconditionError, fix="remove the server's protection in the console, or with hcloud"
-    ),
+    Known(code="protected", error=PreconditionError, fix="remove its protection in the console, or with hcloud"),
     Known(code="resource_locked", error=PreconditionError, fix="only Hetzner's support can unlock it"),
     Known(code="maintenance", error=UnavailableError),
     Known(code="not_found", error=NotFoundError),

@@ -38,11 +38,7 @@ _LONGEST_TAG: Final = 256  # characters
 _LONGEST: Final = 1000  # characters of a reason
 _NO_CONTENT, _FORBIDDEN, _PRECONDITION_FAILED = 204, 403, 412
 _FAILED: Final = frozenset({"failed", "canceled"})
-_STATES: Final = states(
-    PENDING="creating",
-    RUNNING="succeeded updating migrating",
-    DELETING="deleting",
-)
+_STATES: Final = states(PENDING="creating", RUNNING="succeeded updating migrating", DELETING="deleting")
 
 
 class Azure(Adapter):
@@ -128,10 +124,7 @@ class Azure(Adapter):
                 "hardwareProfile": {"vmSize": settings.shape},
                 "storageProfile": {"imageReference": _image(settings.image), "osDisk": disk},
                 "osProfile": system,
-                "networkProfile": {
-                    "networkApiVersion": _NETWORK_VERSION,
-                    "networkInterfaceConfigurations": cards,
-                },
+                "networkProfile": {"networkApiVersion": _NETWORK_VERSION, "networkInterfaceConfigurations": cards},
             },
         }
 

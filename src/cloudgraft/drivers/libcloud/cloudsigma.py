@@ -290,12 +290,10 @@ class Cloudsigma(Adapter):
 
 
 def _type_of(name: str) -> Mapping[str, Any]:
-    for kind in _common.INSTANCE_TYPES:
-        if kind["id"] == name:
-            found: Mapping[str, Any] = kind
-            return found
-    known = ", ".join(kind["id"] for kind in _common.INSTANCE_TYPES)
-    raise InvalidArgumentError(f"CLOUDSIGMA has no machine type {name!r} in libcloud; there is: {known}")
+    known: dict[str, Mapping[str, Any]] = {kind["id"]: kind for kind in _common.INSTANCE_TYPES}
+    if name not in known:
+        raise InvalidArgumentError(f"CLOUDSIGMA has no machine type {name!r} in libcloud; there is: {', '.join(known)}")
+    return known[name]
 
 
 def _meta(spec: MachineSpec) -> dict[str, str]:

@@ -55,11 +55,7 @@ ERRORS: Final = ErrorTable(
     Known(code="AuthFailure", error=AuthenticationError, fix=_KEYS),
     Known(code="InvalidClientTokenId", error=AuthenticationError, fix=_KEYS),
     Known(code="SignatureDoesNotMatch", error=AuthenticationError, fix=_KEYS),
-    Known(
-        code="RequestExpired",
-        error=AuthenticationError,
-        fix="the clock of this machine is wrong, or the credentials have expired",
-    ),
+    Known(code="RequestExpired", error=AuthenticationError, fix="this machine's clock is wrong, or the key expired"),
     Known(code="UnauthorizedOperation", error=PermissionDeniedError, fix="allow the key this action"),
     Known(code="IdempotentParameterMismatch", error=AlreadyExistsError),
     Known(code="InvalidInstanceID.NotFound", error=NotFoundError),

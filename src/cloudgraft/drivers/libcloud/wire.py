@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
@@ -40,29 +40,20 @@ class Exchange:
         return self.is_change and self.response is not None and self.response.ok
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Wire:
     """The connections of one thread, and the requests of its current call."""
 
-    def __init__(
-        self,
-        *,
-        connect_timeout: timedelta,
-        timeout: timedelta,
-        ca_file: Path | None,
-        changes: Callable[[requests.PreparedRequest], bool],
-        route: str = "",
-    ) -> None:
-        """``changes`` recognizes requests that change something; ``route`` replaces the host of every request."""
-        self._connect_timeout = connect_timeout.total_seconds()
-        self._timeout = timeout.total_seconds()
-        self._ca_file = str(ca_file) if ca_file is not None else None
-        self._changes = changes
-        self._route = urlsplit(route) if route else None
-        self._lock = threading.Lock()  # another thread may close
-        # Weak: libcloud creates and drops a session for every token, and its socket must close with it.
-        self._sessions: weakref.WeakSet[requests.Session] = weakref.WeakSet()
-        self._until = 0.0
-        self.exchanges: list[Exchange] = []
+    connect_timeout: timedelta
+    timeout: timedelta
+    ca_file: Path | None
+    changes: Callable[[requests.PreparedRequest], bool]  # recognizes requests that change something
+    route: str = ""  # replaces the host of every request
+    exchanges: list[Exchange] = field(default_factory=list, init=False)
+    _until: float = field(default=0.0, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)  # another thread may close
+    # Weak: libcloud creates and drops a session for every token, and its socket must close with it.
+    _sessions: weakref.WeakSet[requests.Session] = field(default_factory=weakref.WeakSet, init=False)
 
     def begin(self, limit: timedelta) -> None:
         """Starts a call with a time limit: libcloud itself would poll for minutes."""
@@ -94,7 +85,7 @@ class Wire:
     def connection(self, *args: Any, **kwargs: Any) -> Any:
         """Creates a connection, in place of libcloud's class."""
         made = _Library(*args, **kwargs)
-        made.verify, made.ca_cert = True, self._ca_file
+        made.verify, made.ca_cert = True, str(self.ca_file) if self.ca_file is not None else None
         made.session.auth = _as_it_is
         for scheme in ("https://", "http://"):
             made.session.mount(scheme, _Adapter(self))
@@ -104,7 +95,7 @@ class Wire:
 
     def note(self, request: requests.PreparedRequest) -> Exchange:
         """Records a request that is about to be sent."""
-        exchange = Exchange(is_change=self._changes(request))
+        exchange = Exchange(is_change=self.changes(request))
         self.exchanges.append(exchange)
         return exchange
 
@@ -113,15 +104,14 @@ class Wire:
         left = self._until - time.monotonic()
         if left <= 0:
             raise requests.Timeout("the time for this call is over")
-        return min(self._connect_timeout, left), min(self._timeout, left)
+        return min(self.connect_timeout.total_seconds(), left), min(self.timeout.total_seconds(), left)
 
     def routed(self, url: str) -> str:
         """Returns the URL to which a request is really sent."""
-        if self._route is None:
+        if not self.route:
             return url
-        parts = urlsplit(url)
-        path = self._route.path.rstrip("/") + parts.path
-        return urlunsplit((self._route.scheme, self._route.netloc, path, parts.query, ""))
+        parts, route = urlsplit(url), urlsplit(self.route)
+        return urlunsplit((route.scheme, route.netloc, route.path.rstrip("/") + parts.path, parts.query, ""))
 
 
 def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:

@@ -48,17 +48,8 @@ ERRORS: Final = ErrorTable(
     Known(text="No fixed IP addresses available", error=OutOfStockError, fix=_ADDRESSES),
     Known(status=413, error=RateLimitedError),
     Known(status=429, error=RateLimitedError),
-    Known(
-        status=401,
-        error=AuthenticationError,
-        fix="check the user's name, its password or application credential, and the project",
-    ),
-    Known(
-        status=403,
-        text="Policy doesn't allow",
-        error=PermissionDeniedError,
-        fix="give the user the role `member` in the project",
-    ),
+    Known(status=401, error=AuthenticationError, fix="check user, password or application credential, and project"),
+    Known(status=403, text="Policy doesn't allow", error=PermissionDeniedError, fix="give the user the role `member`"),
     Known(
         status=403,
         text="Only volume-backed servers are allowed",
@@ -76,9 +67,7 @@ ERRORS: Final = ErrorTable(
     Known(status=400, text="Flavor", error=InvalidArgumentError, fix="check machine.shape"),
     Known(status=400, text="key_name", error=InvalidArgumentError, fix="check machine.keyPair"),
     Known(status=400, text="Security group", error=InvalidArgumentError, fix="check machine.securityGroups"),
-    Known(
-        status=409, text="security_groups found", error=InvalidArgumentError, fix="set machine.securityGroups to its id"
-    ),
+    Known(status=409, text="security_groups found", error=InvalidArgumentError, fix="name the group by its id"),
     Known(status=404, text="Security group", error=InvalidArgumentError, fix="check machine.securityGroups"),
     Known(status=400, text="availability zone", error=InvalidArgumentError, fix="check machine.zone"),
     Known(status=400, text="server group", error=InvalidArgumentError, fix="check machine.serverGroup"),
@@ -88,7 +77,7 @@ ERRORS: Final = ErrorTable(
         status=409,
         text="Multiple possible networks",
         error=InvalidArgumentError,
-        fix="set machine.networks to the ones to use",
+        fix="choose with machine.networks",
     ),
     Known(status=400, text="marker [", error=ConflictError),  # the last server of a page is gone: read the list again
     Known(status=409, text="is locked", error=PreconditionError, fix="the server is locked: unlock it in the cloud"),

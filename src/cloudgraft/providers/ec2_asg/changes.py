@@ -38,14 +38,13 @@ _AGAIN: Final = (0.3, 0.9)  # seconds before a retry of a temporary refusal
 _AT_ONCE: Final = 4  # instances that are terminated concurrently
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class Changes:
     """Carries out the autoscaler's changes."""
 
-    def __init__(self, cloud: AutoScaling, pool: BlockingPool, observe: Observe) -> None:
-        """``observe`` is called after every read of a group."""
-        self._cloud = cloud
-        self._pool = pool
-        self._observe = observe
+    _cloud: AutoScaling
+    _pool: BlockingPool
+    _observe: Observe  # called after every read of a group
 
     async def increase(self, group: Group, delta: int) -> None:
         """Raises the desired capacity. After an error, nothing was started unless the error says otherwise (R45)."""
@@ -92,7 +91,9 @@ class Changes:
     async def _look(self, group: Group) -> Look:
         asg, aws = await self._pool.run(self._cloud.describe, group.asg.name)
         if asg is None:
-            raise NotFoundError(f"the Auto Scaling group {group.asg.name} is not there, or not for us, any more")
+            raise NotFoundError(
+                f"the Auto Scaling group {group.asg.name} no longer exists, or the options no longer select it"
+            )
         look = Look(at=time.monotonic(), aws=aws)
         self._observe(group, asg, look)
         group.revision += 1  # a refresh that began earlier may have older data

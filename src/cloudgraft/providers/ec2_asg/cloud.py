@@ -87,21 +87,17 @@ class LaunchTypes:
         unknown = sorted(name for name in names if not self._holds(("", name)))
         now = time.monotonic()
         for part in parts(unknown, _AT_ONCE):
-            missing = PreconditionError(f"its launch configuration {part[0]} is not there")
-            self._types |= {("", name): (missing, now + _WRONG) for name in part}
+            error: CloudgraftError = PreconditionError(f"its launch configuration {part[0]} is not there")
+            found: dict[Key, tuple[Found, float]] = {}
             try:
                 with our_errors("launch configurations"):
                     call = self._clients.client("autoscaling").describe_launch_configurations
-                    found = [
-                        one
-                        for page in pages(call, {"LaunchConfigurationNames": part})
-                        for one in page["LaunchConfigurations"]
-                    ]
-            except CloudgraftError as error:
-                self._types |= {("", name): (error, now + _WRONG) for name in part}
-                continue
-            for one in found:
-                self._types[("", str(one["LaunchConfigurationName"]))] = (str(one["InstanceType"]), _FOR_EVER)
+                    for page in pages(call, {"LaunchConfigurationNames": part}):
+                        for one in page["LaunchConfigurations"]:
+                            found["", str(one["LaunchConfigurationName"])] = (str(one["InstanceType"]), _FOR_EVER)
+            except CloudgraftError as raised:
+                error, found = raised, {}
+            self._types |= {("", name): (error, now + _WRONG) for name in part} | found
 
     def _read_shapes(self, types: Collection[str]) -> None:
         now = time.monotonic()

@@ -69,12 +69,12 @@ class Ec2AsgProvider(Provider):
 
     async def node_groups(self) -> Sequence[NodeGroup]:
         """Returns all groups by name. One that cannot be used raises when it is asked for its size."""
-        return [group.node_group if _fits(group) else _raw(group) for group in self._known().values()]
+        return [group.node_group for group in self._known().values()]
 
     async def node_group_for_node(self, node: NodeRef) -> NodeGroup | None:
         """Finds the group by provider id. AWS does not report node names with a group."""
         group = self._known().get(self._owner(node))
-        return group.node_group if group is not None and _fits(group) else None
+        return group.node_group if group is not None and group.fits else None
 
     async def target_size(self, group: str) -> int:
         """Returns the desired capacity without instances that are leaving."""
@@ -181,9 +181,7 @@ class Ec2AsgProvider(Provider):
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._pass = None
-        if task.cancelled() or task.exception() is None:
-            return
-        error = task.exception()
+        error = None if task.cancelled() else task.exception()
         if isinstance(error, RateLimitedError):
             self._breather = (time.monotonic() + max(_BREATHER, error.retry_after or 0.0), error)
 
@@ -197,7 +195,7 @@ class Ec2AsgProvider(Provider):
         self._passed_at, self._breather = at, None
 
     def _asked_about(self) -> list[str]:
-        """Returns groups that wait for instances, those first whose last check is oldest."""
+        """Returns groups that wait for instances, those first whose activities were read longest ago."""
         waiting = [name for name, group in (self._groups or {}).items() if group.waiting.list]
         self._asked = {name: self._asked.get(name, float("-inf")) for name in waiting}
         return sorted(waiting, key=self._asked.__getitem__)[:_ASKED_ABOUT]
@@ -214,20 +212,18 @@ class Ec2AsgProvider(Provider):
             groups[asg.name] = group
             group.options = options_of(asg)
             group.failure = survey.failures.get(asg.name, group.failure)
-            self._give_template(group, survey.shapes[asg.name])
+            found = survey.shapes[asg.name]
+            if isinstance(found, Shape):
+                self._shapes[found.name] = found
+                group.template = node_template(group.asg, found, self._options, self._overrides(asg.name))
+            else:
+                group.template = found
         for name in known.keys() - groups.keys():
             self._went(name, [member.provider_id for member in known[name].asg.members], look.at)
         self._groups = groups
         self._owners = {m.provider_id: name for name, group in groups.items() for m in group.asg.members}
         self._gone = {key: one for key, one in self._gone.items() if one[1] > look.at - _REMEMBER_GONE}
-        self._tell_missing(groups)
-
-    def _give_template(self, group: Group, shape: Shape | CloudgraftError) -> None:
-        if isinstance(shape, Shape):
-            self._shapes[shape.name] = shape
-            group.template = node_template(group.asg, shape, self._options, self._overrides(group.asg.name))
-        else:
-            group.template = shape
+        self._report_missing(groups)
 
     def _saw(self, group: Group, asg: Asg, look: Look) -> None:
         gone = group.observe(asg, self._sizes(asg), look)
@@ -239,10 +235,10 @@ class Ec2AsgProvider(Provider):
             self._owners.pop(one, None)
             self._gone[one] = (group, at)
 
-    def _tell_missing(self, groups: Collection[str]) -> None:
+    def _report_missing(self, groups: Collection[str]) -> None:
         missing = {name for name in (*self._options.groups, *self._options.overrides) if name not in groups}
         for name in sorted(missing - self._reported):
-            log.warning("there is no such Auto Scaling group, or it is not for us", extra={"group": name})
+            log.warning("there is no such Auto Scaling group, or the options do not select it", extra={"group": name})
         self._reported = missing
 
     # -- helpers -------------------------------------------------------------------------------------------------------
@@ -255,7 +251,7 @@ class Ec2AsgProvider(Provider):
     def _usable(self, name: str) -> Group:
         group = self._known().get(name)
         if group is None:
-            raise NotFoundError(f"there is no Auto Scaling group {name!r}, or it is not for us")
+            raise NotFoundError(f"there is no Auto Scaling group {name!r}, or the options do not select it")
         group.check()
         return group
 
@@ -280,12 +276,3 @@ class Ec2AsgProvider(Provider):
         own = self._overrides(asg.name)
         high = asg.max_size if own.max_size is None else min(own.max_size, asg.max_size)
         return max(own.min_size or 0, asg.min_size), high
-
-
-def _fits(group: Group) -> bool:
-    return group.min_size <= group.max_size
-
-
-def _raw(group: Group) -> NodeGroup:
-    """Uses AWS's sizes where ours are invalid: the group must be listed so that its error shows."""
-    return NodeGroup(id=group.asg.name, min_size=group.asg.min_size, max_size=group.asg.max_size)

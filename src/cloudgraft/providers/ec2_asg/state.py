@@ -261,7 +261,12 @@ class Group:
 
     @property
     def node_group(self) -> NodeGroup:
-        """Returns the group with the sizes that the autoscaler may use."""
+        """Returns the group with the sizes that the autoscaler may use; with AWS's if the overrides do not fit.
+
+        Such a group must be listed too, so that its error shows.
+        """
+        if not self.fits:
+            return NodeGroup(id=self.asg.name, min_size=self.asg.min_size, max_size=self.asg.max_size)
         zones = ", ".join(self.asg.zones)
         return NodeGroup(
             id=self.asg.name,
@@ -269,6 +274,11 @@ class Group:
             max_size=self.max_size,
             debug=f"Auto Scaling group {self.asg.name} ({self.min_size}..{self.max_size}, {zones})",
         )
+
+    @property
+    def fits(self) -> bool:
+        """Whether the overrides fit to the sizes of the Auto Scaling group."""
+        return self.min_size <= self.max_size
 
     @property
     def target(self) -> int:
@@ -293,7 +303,7 @@ class Group:
         """Raises when this cannot be a node group."""
         if self.asg.problem:
             raise PreconditionError(f"the Auto Scaling group {self.asg.name} cannot be used: {self.asg.problem}")
-        if self.min_size > self.max_size:
+        if not self.fits:
             raise PreconditionError(
                 f"the Auto Scaling group {self.asg.name} may have {self.asg.min_size} to {self.asg.max_size} "
                 "instances, and minSize and maxSize of its overrides do not fit to that"
