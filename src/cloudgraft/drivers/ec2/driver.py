@@ -69,8 +69,6 @@ class Ec2Driver(BlockingDriver):
         """Closes the connections."""
         self._clients.close()
 
-    # -- create --------------------------------------------------------------------------------------------------------
-
     def create(self, spec: MachineSpec) -> Machine:
         """Runs one instance. A second call with that name returns the instance of the first."""
         try:
@@ -137,8 +135,6 @@ class Ec2Driver(BlockingDriver):
             raise error
         return same[0]
 
-    # -- delete --------------------------------------------------------------------------------------------------------
-
     def delete(self, machine: Machine) -> None:
         """Terminates the instance with its volumes. A missing one is not an error: ids are never reused.
 
@@ -160,8 +156,6 @@ class Ec2Driver(BlockingDriver):
         while len(self._deleted) > _MOST_REMEMBERED:
             self._deleted.pop(next(iter(self._deleted)), None)
 
-    # -- mark ----------------------------------------------------------------------------------------------------------
-
     def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
         """Sets or removes our marks on an instance. One without any mark of cloudgraft is not listed."""
         given = {key: value for key, value in tags.items() if value is not None}
@@ -172,8 +166,6 @@ class Ec2Driver(BlockingDriver):
                 client.create_tags(Resources=ids, Tags=[{"Key": key, "Value": value} for key, value in given.items()])
             if gone := tags.keys() - given.keys():
                 client.delete_tags(Resources=ids, Tags=[{"Key": key} for key in sorted(gone)])
-
-    # -- list ----------------------------------------------------------------------------------------------------------
 
     def list(self) -> Sequence[Machine]:
         """Returns every existing instance with a mark of cloudgraft, and those that failed to start."""
@@ -194,8 +186,6 @@ class Ec2Driver(BlockingDriver):
                 yield from reservation.get("Instances", ())
             if time.monotonic() > until:
                 raise UnavailableError(f"list: not all pages could be read within {_LIST_TIME:g} s")
-
-    # -- offers --------------------------------------------------------------------------------------------------------
 
     def shapes(self) -> Sequence[Shape]:
         """Returns the instance types of the options, or all of the current generation."""

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final
 from urllib.parse import parse_qs, urlsplit
 
 import requests
@@ -200,22 +200,11 @@ class Adapter(ABC):
         raise InvalidArgumentError(f"{self.options.provider} has no machine type {name!r}; check machine.shape")
 
 
-class Endpoint(NamedTuple):
-    """A URL in the parts that libcloud needs."""
-
-    is_secure: bool
-    host: str  # libcloud appends the port to it
-    port: int
-    path: str
-
-
-def endpoint_of(url: str) -> Endpoint:
-    """Splits a URL for libcloud."""
+def endpoint_of(url: str) -> tuple[bool, str, int, str]:
+    """Splits a URL for libcloud: whether it is secure, the host, to which libcloud appends the port, port and path."""
     parts = urlsplit(url)
     host, is_secure = parts.hostname or "", parts.scheme == "https"
-    return Endpoint(
-        is_secure, f"[{host}]" if ":" in host else host, parts.port or (443 if is_secure else 80), parts.path
-    )
+    return is_secure, f"[{host}]" if ":" in host else host, parts.port or (443 if is_secure else 80), parts.path
 
 
 def counted(read: Callable[[int, Collection[str]], tuple[Sequence[Any], int]], key: str = "id") -> list[Any]:

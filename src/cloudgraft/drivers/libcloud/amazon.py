@@ -66,8 +66,8 @@ class Ec2(Adapter):
 
     def _new_driver(self, wire: Wire, secret: str, where: Mapping[str, Any], **parts: Any) -> Any:
         if self.options.endpoint:
-            endpoint = endpoint_of(self.options.endpoint)
-            where = {**where, "host": endpoint.host, "port": endpoint.port, "secure": endpoint.is_secure}
+            is_secure, host, port, _ = endpoint_of(self.options.endpoint)
+            where = {**where, "host": host, "port": port, "secure": is_secure}
         try:
             library = type(self.library.__name__, (self.library,), parts)
             return wired(library, wire, NODE_STATE_MAP=_STATES)(self.options.key, secret, **where)

@@ -71,8 +71,6 @@ class Azure(Adapter):
         """Unhides its token: if Azure refuses all of ours, every list would add one more to hide."""
         unhide(cloud.connection.access_token)
 
-    # -- create and delete ---------------------------------------------------------------------------------------------
-
     def checked(self, spec: MachineSpec) -> MachineSettings:
         """Also requires settings that Azure needs."""
         settings = super().checked(spec)
@@ -148,8 +146,6 @@ class Azure(Adapter):
 
     def _path(self, name: str = "") -> str:
         return f"{self._group}/providers/Microsoft.Compute/virtualMachines{f'/{name}' if name else ''}"
-
-    # -- list ----------------------------------------------------------------------------------------------------------
 
     def nodes(self, cloud: Any) -> Iterable[Any]:
         """Reads all pages of the group; libcloud stops silently after some.

@@ -89,8 +89,6 @@ class Cloudsigma(Adapter):
         library = wired(_cloudsigma.CloudSigma_2_0_NodeDriver, wire)
         return library(self.options.key, secret, region=self.options.region)
 
-    # -- create --------------------------------------------------------------------------------------------------------
-
     def checked(self, spec: MachineSpec) -> MachineSettings:
         settings = super().checked(spec)
         _type_of(settings.shape)
@@ -191,8 +189,6 @@ class Cloudsigma(Adapter):
             return DeadlineError(f"{final.message}; and its parts could not be removed: {why}")
         return final
 
-    # -- delete --------------------------------------------------------------------------------------------------------
-
     def delete(self, cloud: Any, machine: Machine) -> None:
         with self._turns.take(machine.name):
             self._remove(cloud, machine.name, machine.machine_id)
@@ -229,8 +225,6 @@ class Cloudsigma(Adapter):
                 time.sleep(self.pause)
             server = _server(cloud, server["uuid"])
 
-    # -- list ----------------------------------------------------------------------------------------------------------
-
     def nodes(self, cloud: Any) -> Iterable[Any]:
         """Returns all servers, and drives without one. Libcloud would make a request for the drive of each server."""
         servers = _listed(cloud, "/servers/detail/")
@@ -253,9 +247,7 @@ class Cloudsigma(Adapter):
 
     def _is_half(self, server: Mapping[str, Any]) -> bool:
         """Returns whether it was never started. A server that ran and stopped was."""
-        with self._lock:
-            has_run = server["uuid"] in self._ran
-        return server["status"] == "stopped" and not has_run and self._is_being_made(server)
+        return server["status"] == "stopped" and server["uuid"] not in self._ran and self._is_being_made(server)
 
     def _remember(self, uuids: Iterable[str]) -> None:
         """Records that they have run; for older ones their age shows it."""

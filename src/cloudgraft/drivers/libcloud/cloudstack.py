@@ -54,9 +54,9 @@ class Cloudstack(Adapter):
     provider_id: ClassVar[str] = "external-cloudstack://{id}"
 
     def connect(self, wire: Wire, secret: str) -> Any:
-        endpoint = endpoint_of(self.options.endpoint)
+        is_secure, host, port, path = endpoint_of(self.options.endpoint)
         return wired(_cloudstack.CloudStackNodeDriver, wire, NODE_STATE_MAP=_STATES)(
-            self.options.key, secret, endpoint.is_secure, endpoint.host, endpoint.path or "/client/api", endpoint.port
+            self.options.key, secret, is_secure, host, path or "/client/api", port
         )
 
     def is_change(self, request: requests.PreparedRequest) -> bool:

@@ -303,11 +303,7 @@ class Kubevirt(Adapter):
 
 
 def _ask(
-    cloud: Any,
-    method: str,
-    path: str,
-    body: Mapping[str, Any] | None = None,
-    params: Mapping[str, str] | None = None,
+    cloud: Any, method: str, path: str, body: Mapping[str, Any] | None = None, params: Mapping[str, str] | None = None
 ) -> Any:
     kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
     data = None if body is None else json.dumps(body)

@@ -93,12 +93,6 @@ class Wire:
             self._sessions.add(made.session)
         return made
 
-    def note(self, request: requests.PreparedRequest) -> Exchange:
-        """Records a request that is about to be sent."""
-        exchange = Exchange(is_change=self.changes(request))
-        self.exchanges.append(exchange)
-        return exchange
-
     def timeouts(self) -> tuple[float, float]:
         """Returns the connect and read timeouts of a request that is sent now; raises after the call's limit."""
         left = self._until - time.monotonic()
@@ -136,7 +130,8 @@ class _Adapter(LimitedAdapter):
         proxies: Any = None,
     ) -> requests.Response:
         timeouts = self._wire.timeouts()
-        exchange = self._wire.note(request)
+        exchange = Exchange(is_change=self._wire.changes(request))
+        self._wire.exchanges.append(exchange)
         request.url = self._wire.routed(request.url or "")
         response = super().send(request, stream, timeouts, verify, cert, proxies)
         if "charset" not in response.headers.get("Content-Type", ""):

@@ -54,8 +54,7 @@ class OpenstackDriver(BlockingDriver):
         self.traits = options.traits()
         self._cloud = Cloud(options)
         self._lookups = Lookups()
-        self._gpus = options.gpus
-        self._region = options.region
+        self._options = options
         self._deleted = RecentDeletions(_LINGERS)
         self._provider_region = options.region if options.regionalProviderID else ""
 
@@ -126,4 +125,4 @@ class OpenstackDriver(BlockingDriver):
 
     def shapes(self) -> Sequence[Shape]:
         """Returns the flavours that the project may use."""
-        return [shape_of(flavor, self._gpus, self._region) for flavor in flavors(self._cloud.call())]
+        return [shape_of(flavor, self._options.gpus, self._options.region) for flavor in flavors(self._cloud.call())]

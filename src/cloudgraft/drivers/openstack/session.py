@@ -84,11 +84,9 @@ class Login:
 
     def endpoint(self, session: Session, service: str) -> str:
         """Returns the URL of a service; raises an error of keystoneauth when the catalogue has none."""
-        if override := self._region.get_endpoint(service):
-            return _endpoint(service, override)
         region = self._region.get_region_name(service) or None
         interface = self._region.get_interface(service) or Interface.PUBLIC.value
-        found = session.get_endpoint(
+        found = self._region.get_endpoint(service) or session.get_endpoint(
             service_type=self._region.get_service_type(service),
             service_name=self._region.get_service_name(service),
             interface=interface,
@@ -98,13 +96,8 @@ class Login:
         if not found:
             where = f"in region {region or '(any)'}"
             raise keystone.EndpointNotFound(f"the catalogue has no {interface} endpoint of {service} {where}")
-        return _endpoint(service, found)
-
-
-def _endpoint(service: str, url: object) -> str:
-    """Adds the version to Neutron's URL if it has none."""
-    base = str(url).rstrip("/")
-    return base if service != "network" or base.endswith("/v2.0") else f"{base}/v2.0"
+        url = str(found).rstrip("/")
+        return f"{url}/v2.0" if service == "network" and not url.endswith("/v2.0") else url
 
 
 class Logins:

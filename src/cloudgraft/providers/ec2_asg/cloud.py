@@ -163,7 +163,7 @@ class AutoScaling:
         self._clients.close()
         self._quick.close()
 
-    # -- looking -------------------------------------------------------------------------------------------------------
+    # -- reads ---------------------------------------------------------------------------------------------------------
 
     def survey(self, waiting: Collection[str]) -> Survey:
         """Reads all groups in one paged pass, and the failed launches of those that wait for instances."""
@@ -241,7 +241,7 @@ class AutoScaling:
         ended = [one for one in found if one.get("State", {}).get("Name") in _ENDED]
         return len(ended) == len(set(instance_ids)) and groups <= {group}  # tags may disappear first
 
-    # -- changing ------------------------------------------------------------------------------------------------------
+    # -- changes -------------------------------------------------------------------------------------------------------
 
     def set_desired(self, name: str, desired: int) -> None:
         """Sets the desired capacity."""

@@ -147,7 +147,7 @@ class Ec2AsgProvider(Provider):
                     extra={"group": group, "error": error.message},
                 )
 
-    # -- looking -------------------------------------------------------------------------------------------------------
+    # -- reads from AWS ------------------------------------------------------------------------------------------------
 
     async def refresh(self) -> None:
         """Reads all groups, unless that was done a moment ago and nothing is changing."""
@@ -240,8 +240,6 @@ class Ec2AsgProvider(Provider):
         for name in sorted(missing - self._reported):
             log.warning("there is no such Auto Scaling group, or the options do not select it", extra={"group": name})
         self._reported = missing
-
-    # -- helpers -------------------------------------------------------------------------------------------------------
 
     def _known(self) -> dict[str, Group]:
         if self._groups is None:

@@ -257,7 +257,7 @@ class Group:
         self._terminated: dict[str, float] = {}  # instances, until when a description may still call them alive
         self._fit((), since)
 
-    # -- what is shown -------------------------------------------------------------------------------------------------
+    # -- what the autoscaler sees --------------------------------------------------------------------------------------
 
     @property
     def node_group(self) -> NodeGroup:
@@ -314,7 +314,7 @@ class Group:
             return InstanceError(code=PreconditionError.slug, message=self.asg.launch_suspended)
         return self.failure.error if self.failure and self.failure.at >= since else None
 
-    # -- what is seen --------------------------------------------------------------------------------------------------
+    # -- what AWS shows ------------------------------------------------------------------------------------------------
 
     def observe(self, asg: Asg, sizes: tuple[int, int], look: Look) -> list[Member]:
         """Takes AWS's current description; returns the instances that are gone."""
