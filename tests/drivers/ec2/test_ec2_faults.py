@@ -146,7 +146,7 @@ def test_a_wrong_secret_and_an_unknown_key_are_refused_and_nothing_of_them_is_sh
         wrong.list()
     assert secret not in caught.value.message
     unknown = driver_for(cloud.options("unknown", "AKIANOBODYKNOWS", secret))
-    with pytest.raises(AuthenticationError, match="look at the access key"):
+    with pytest.raises(AuthenticationError, match="check the access key"):
         unknown.list()
 
 

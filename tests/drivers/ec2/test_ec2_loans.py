@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from cloudgraft.drivers.ec2.session import HiddenLoans
+from cloudgraft.drivers.ec2.session import HiddenCredentials
 from cloudgraft.sdk.secrecy import redacted
 
 
@@ -15,7 +15,7 @@ def test_a_loan_is_hidden_until_it_is_over() -> None:
         number = next(numbers)
         return {"access_key": "ASIA", "secret_key": f"loan-secret-{number}", "token": f"loan-token-{number}"}
 
-    borrow = HiddenLoans(fetch)
+    borrow = HiddenCredentials(fetch)
     for _ in range(3):
         borrow()
     told = redacted("loan-secret-1 loan-token-1 / loan-secret-2 loan-token-2 / loan-secret-3 loan-token-3")

@@ -67,7 +67,9 @@ async def new_provider(
         return lasting.setdefault(key, LastingClients(options))
 
     monkeypatch.setattr("cloudgraft.providers.ec2_asg.cloud.Clients", clients)
-    monkeypatch.setattr("cloudgraft.providers.ec2_asg.changes._PATIENCE", 60.0)  # moto may be slow; no autoscaler waits
+    monkeypatch.setattr(
+        "cloudgraft.providers.ec2_asg.changes._CHANGE_SECONDS", 60.0
+    )  # moto may be slow; no autoscaler waits
     own = account
     async with AsyncExitStack() as stack:
 

@@ -49,7 +49,7 @@ async def test_when_aws_throttles_the_last_look_stands_and_aws_is_left_alone(
         await provider.refresh()
     assert len(cloud.proxy.called(DESCRIBE)) == asked
     assert await provider.target_size(name) == 1
-    monkeypatch.setattr(module, "_BREATHER", 0.0)
+    monkeypatch.setattr(module, "_RATE_LIMIT_PAUSE", 0.0)
     fresh = await new_provider(name)
     cloud.proxy.order(Fault(action=DESCRIBE, code="Throttling"))
     with pytest.raises(RateLimitedError):
@@ -245,7 +245,7 @@ async def test_when_nothing_can_be_seen_the_outcome_is_unknown_and_shows_later(
 async def test_an_aws_that_hangs_is_not_waited_for_longer_than_the_autoscaler_waits(
     cloud: AwsCloud, new_asg: NewAsg, new_provider: NewProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cloudgraft.providers.ec2_asg.changes._PATIENCE", 4.5)
+    monkeypatch.setattr("cloudgraft.providers.ec2_asg.changes._CHANGE_SECONDS", 4.5)
     name = new_asg(desired=1)
     provider = await new_provider(name, change_timeout=timedelta(milliseconds=300))
     doomed = members(cloud, name)
@@ -263,7 +263,7 @@ async def test_an_aws_that_hangs_is_not_waited_for_longer_than_the_autoscaler_wa
 async def test_a_refusal_for_good_is_told_and_nothing_is_done(
     cloud: AwsCloud, new_asg: NewAsg, new_provider: NewProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cloudgraft.providers.ec2_asg.changes._PATIENCE", 4.5)  # it must run out
+    monkeypatch.setattr("cloudgraft.providers.ec2_asg.changes._CHANGE_SECONDS", 4.5)  # it must run out
     name = new_asg(desired=1)
     provider = await new_provider(name)
     cloud.proxy.order(Fault(action=SET, code="Throttling", times=None))

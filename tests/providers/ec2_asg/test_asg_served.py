@@ -10,7 +10,7 @@ import pytest
 
 from cloudgraft.client import Address, CloudConfig, CloudProvider
 from cloudgraft.conformance import Status
-from cloudgraft.providers.ec2_asg.state import Asg, Group, Launch, Look, Member, group_of_placeholder
+from cloudgraft.providers.ec2_asg.state import Asg, Group, Launch, Member, ReadTime, group_of_placeholder
 from cloudgraft.sdk.types import InstanceState, NodeRef
 from clouds.servers.asg_groups import desired, members
 from clouds.servers.asg_served import NOT_JUDGED, kit_report, provider_entry
@@ -78,8 +78,8 @@ def asg(desired: int, *ids: str) -> Asg:
     )
 
 
-def look(at: float) -> Look:
-    return Look(at=at, aws=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=at))
+def look(at: float) -> ReadTime:
+    return ReadTime(at=at, aws=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=at))
 
 
 def test_a_description_that_is_older_than_a_change_of_ours_does_not_undo_it() -> None:

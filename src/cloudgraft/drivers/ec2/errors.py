@@ -48,8 +48,8 @@ _FILES: Final = (boto.ProfileNotFound, boto.ConfigParseError, boto.ConfigNotFoun
 _QUOTA: Final = "ask AWS for a higher limit (Service Quotas), or set a lower maxSize"
 _STOCK: Final = "let another zone or another shape have a group of its own, and the autoscaler will turn to it"
 _CLOCK: Final = "is the clock of this machine right? Signatures are only good for minutes"
-_KEY: Final = "look at the access key: is it of this account, and active? See accessKeyIdFile, profile and assumeRole"
-_POLICY: Final = "see the rights that are needed in docs/how-to/use-ec2.md"
+_KEY: Final = "check the access key: is it of this account, and active? See accessKeyIdFile, profile and assumeRole"
+_POLICY: Final = "the required permissions are in docs/how-to/use-ec2.md"
 _SHAPE: Final = "set machine.shape to an instance type"
 _GROUPS: Final = "set machine.securityGroups to ids of the VPC"
 _TEMPLATE: Final = "set machine.launchTemplate to one of this region"
@@ -98,7 +98,7 @@ ERRORS: Final = ErrorTable(
         code="AuthFailure",
         text="Not authorized for images",
         error=InvalidArgumentError,
-        fix="set machine.image to an AMI of this region that is there, and that the account may use",
+        fix="set machine.image to an AMI of this region that exists, and that the account may use",
     ),
     Known(code="AuthFailure", error=AuthenticationError, fix=f"{_KEY}; {_CLOCK}"),
     Known(code="InvalidClientTokenId", error=AuthenticationError, fix=_KEY),

@@ -133,7 +133,7 @@ Client = Any  # botocore creates their classes at run time
 _PAUSE: Final = (0.2, 1.0)  # seconds before a second request
 _WHERE: Final = "set accessKeyIdFile and secretAccessKeyFile, or profile, or give this machine a role"
 _SERVER_ERROR: Final = 500  # EC2 throttles with 503
-_LOANS: Final = 2  # the current one, and the one before, which a request in flight may use
+_HIDDEN_AT_ONCE: Final = 2  # the current one, and the one before, which a request in flight may use
 _CONNECTIONS: Final = 16  # more than the threads of a driver
 
 
@@ -287,10 +287,10 @@ def _role_credentials(core: botocore.session.Session, source: Any, options: Acco
         role.role_arn,
         extra_args=extra,
     )
-    return DeferredRefreshableCredentials(HiddenLoans(fetcher.fetch_credentials), "assume-role")
+    return DeferredRefreshableCredentials(HiddenCredentials(fetcher.fetch_credentials), "assume-role")
 
 
-class HiddenLoans:
+class HiddenCredentials:
     """Hides temporary credentials from logs and errors, and unhides expired ones."""
 
     def __init__(self, fetch: Callable[[], dict[str, Any]]) -> None:
@@ -303,6 +303,6 @@ class HiddenLoans:
         secrets = tuple(str(credentials[key]) for key in ("secret_key", "token") if credentials.get(key))
         hide(*secrets)
         self._hidden.append(secrets)
-        if len(self._hidden) > _LOANS:
+        if len(self._hidden) > _HIDDEN_AT_ONCE:
             unhide(*self._hidden.popleft())
         return credentials

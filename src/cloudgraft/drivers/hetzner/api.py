@@ -32,7 +32,7 @@ class Api:
         self._endpoint = options.endpoint.rstrip("/")
         self._timeout = (options.connect_timeout.total_seconds(), options.timeout.total_seconds())
         self._token = SecretFile(path=options.token_file, option="tokenFile", shortest=_SHORTEST_TOKEN)
-        self._sessions = _OnceEach()
+        self._sessions = _ThreadSessions()
         self._lock = threading.Lock()
         self._made: tuple[str, Client] | None = None  # the client and its token
 
@@ -64,10 +64,10 @@ class Api:
         try:
             answer = self._client().request(method, path, what=what, **more)
         except APIException as error:  # a response that is not JSON; the session raises all other errors
-            why = f"{what}: what was answered is not JSON: {error.message}"
+            why = f"{what}: the response is not JSON: {error.message}"
             raise (UnavailableError if method == "GET" else DeadlineError)(why) from None
         if not isinstance(answer, dict):
-            raise InternalError(f"{what}: what was answered is no JSON object")
+            raise InternalError(f"{what}: the response is not a JSON object")
         return answer
 
     def _client(self) -> Client:
@@ -87,7 +87,7 @@ class Api:
         return client
 
 
-class _OnceEach:
+class _ThreadSessions:
     """Replaces a session of requests: one for each thread, since sessions are not thread-safe."""
 
     def __init__(self) -> None:
@@ -116,13 +116,13 @@ class _OnceEach:
         session: requests.Session | None = getattr(self._own, "session", None)
         if session is None:
             session = self._own.session = requests.Session()
-            session.auth = _as_it_is
+            session.auth = _unchanged
             limit_answers(session)
             with self._lock:
                 self._all.append(session)
         return session
 
 
-def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
+def _unchanged(request: requests.PreparedRequest) -> requests.PreparedRequest:
     """Keeps requests from replacing the token with an entry of ~/.netrc."""
     return request

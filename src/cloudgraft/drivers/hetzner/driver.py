@@ -160,4 +160,4 @@ def _understood(what: str, read: Callable[[], T]) -> T:
     try:
         return read()
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-        raise InternalError(f"{what}: the API's answer makes no sense: {type(error).__name__} {error}") from None
+        raise InternalError(f"{what}: the API's response is invalid: {type(error).__name__} {error}") from None

@@ -27,7 +27,7 @@ from cloudgraft.sdk.errors import (
 
 _READ_ONLY: Final = "make an API token with the permission Read & Write, and put it into tokenFile"
 _ELSEWHERE: Final = "another server type or location may have room"
-_SETTINGS: Final = "look at the group's machine section"
+_SETTINGS: Final = "check the group's machine section"
 _LESS: Final = "let cloudgraft list less often, with engine.observeEvery of the cloud, or let Hetzner raise the limit"
 
 ERRORS: Final = ErrorTable(
@@ -99,9 +99,8 @@ def _read(body: bytes, status: int) -> tuple[str, str]:
 
 
 def _pause(headers: Mapping[str, str]) -> float | None:
-    told = retry_after(headers)
-    if told is not None:
-        return told
+    if (seconds := retry_after(headers)) is not None:
+        return seconds
     reset = next((value for key, value in headers.items() if key.lower() == "ratelimit-reset"), "")
     try:
         return min(max(1.0, float(reset) - time.time()), _LONGEST_PAUSE)

@@ -50,7 +50,7 @@ def machine_of(server: Mapping[str, Any]) -> Machine:
             addresses=_addresses(server),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InternalError(f"the API has shown a server that makes no sense: {type(error).__name__} {error}") from None
+        raise InternalError(f"the API has shown an invalid server: {type(error).__name__} {error}") from None
 
 
 def _state(status: str, created: datetime) -> tuple[MachineState, str]:
@@ -99,7 +99,7 @@ def listed(api: Api, path: str, what: str, until: float, read: Callable[[Json], 
             return found
         both |= found
     if len(both) < min(totals):
-        raise UnavailableError(f"{what}: of {min(totals)} entries the API has shown {len(both)}; a page was not whole")
+        raise UnavailableError(f"{what}: of {min(totals)} entries the API has shown {len(both)}; a page was incomplete")
     return both
 
 
@@ -117,7 +117,7 @@ def _pages(
             total = int(about["total_entries"] or 0)
             entries = [entry for entry in answer[path.removeprefix("/")] if int(entry["id"])]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UnavailableError(f"{what}: page {page} is not whole: {type(error).__name__} {error}") from None
+            raise UnavailableError(f"{what}: page {page} is incomplete: {type(error).__name__} {error}") from None
         yield entries, total
         if following is None:
             return

@@ -42,7 +42,7 @@ _LINGERS: Final = timedelta(seconds=30)  # for which a machine counts as deletin
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
-class _Mine:
+class _ThreadState:
     """The objects of one thread."""
 
     wire: Wire
@@ -144,7 +144,7 @@ class LibcloudDriver(BlockingDriver):
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
-    def _call(self, what: str, limit: timedelta, call: Callable[[_Mine], T]) -> T:
+    def _call(self, what: str, limit: timedelta, call: Callable[[_ThreadState], T]) -> T:
         """Makes a call in this thread; logs in again, once, when the cloud no longer accepts the login."""
         is_fresh = not hasattr(self._threads, "mine")
         try:
@@ -155,9 +155,9 @@ class LibcloudDriver(BlockingDriver):
                 raise
         return self._attempt(what, limit, call)
 
-    def _attempt(self, what: str, limit: timedelta, call: Callable[[_Mine], T]) -> T:
+    def _attempt(self, what: str, limit: timedelta, call: Callable[[_ThreadState], T]) -> T:
         secret = self._secret()
-        mine: _Mine | None = getattr(self._threads, "mine", None)
+        mine: _ThreadState | None = getattr(self._threads, "mine", None)
         if mine is not None and mine.secret != secret:
             self._forget()
             mine = None
@@ -165,7 +165,7 @@ class LibcloudDriver(BlockingDriver):
         wire.begin(limit)
         try:
             if mine is None:
-                mine = _Mine(wire=wire, cloud=self._adapter.connect(wire, secret), secret=secret)
+                mine = _ThreadState(wire=wire, cloud=self._adapter.connect(wire, secret), secret=secret)
                 self._threads.mine = mine
             return call(mine)
         except Exception as error:  # noqa: BLE001 - libcloud may raise anything, KeyError and Exception too
@@ -188,7 +188,7 @@ class LibcloudDriver(BlockingDriver):
         return wire
 
     def _forget(self) -> None:
-        mine: _Mine | None = getattr(self._threads, "mine", None)
+        mine: _ThreadState | None = getattr(self._threads, "mine", None)
         if mine is None:
             return
         del self._threads.mine

@@ -32,7 +32,7 @@ _login: Any = import_module("libcloud.common.google")
 _gce: Any = import_module("libcloud.compute.drivers.gce")
 
 _SCOPE: Final = "https://www.googleapis.com/auth/compute"
-_LOANS: Final = 2  # hidden tokens: the current one, and the one before, which an error may still contain
+_HIDDEN_AT_ONCE: Final = 2  # hidden tokens: the current one, and the one before, which an error may still contain
 _SPARE: Final = 60.0  # seconds before its end at which a token is renewed
 _STATES: Final = states(
     PENDING="PROVISIONING STAGING",
@@ -202,7 +202,7 @@ class _Token:
             self._value = str(answer["access_token"])
             hide(self._value)
             self._hidden.append(self._value)
-            if len(self._hidden) > _LOANS:
+            if len(self._hidden) > _HIDDEN_AT_ONCE:
                 unhide(self._hidden.popleft())
             self._until = time.monotonic() + float(answer.get("expires_in", 0)) - _SPARE
         return self._value

@@ -86,7 +86,7 @@ class Wire:
         """Creates a connection, in place of libcloud's class."""
         made = _Library(*args, **kwargs)
         made.verify, made.ca_cert = True, str(self.ca_file) if self.ca_file is not None else None
-        made.session.auth = _as_it_is
+        made.session.auth = _unchanged
         for scheme in ("https://", "http://"):
             made.session.mount(scheme, _Adapter(self))
         with self._lock:
@@ -108,7 +108,7 @@ class Wire:
         return urlunsplit((route.scheme, route.netloc, route.path.rstrip("/") + parts.path, parts.query, ""))
 
 
-def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
+def _unchanged(request: requests.PreparedRequest) -> requests.PreparedRequest:
     """Keeps requests from replacing the login with an entry of ~/.netrc."""
     return request
 

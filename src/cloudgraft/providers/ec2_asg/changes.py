@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from cloudgraft.providers.ec2_asg.cloud import AutoScaling
-from cloudgraft.providers.ec2_asg.state import Asg, Group, Look, Member
+from cloudgraft.providers.ec2_asg.state import Asg, Group, Member, ReadTime
 from cloudgraft.sdk.errors import (
     CloudgraftError,
     ConflictError,
@@ -31,8 +31,8 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.sdk.event_loop import BlockingPool
 
-Observe = Callable[[Group, Asg, Look], None]
-_PATIENCE: Final = 4.5  # seconds for a change with all its requests: the autoscaler waits 5
+Observe = Callable[[Group, Asg, ReadTime], None]
+_CHANGE_SECONDS: Final = 4.5  # seconds for a change with all its requests: the autoscaler waits 5
 _FRESH: Final = 1.0  # seconds for which a read is fresh enough to terminate an instance
 _AGAIN: Final = (0.3, 0.9)  # seconds before a retry of a temporary refusal
 _AT_ONCE: Final = 4  # instances that are terminated concurrently
@@ -48,8 +48,8 @@ class Changes:
 
     async def increase(self, group: Group, delta: int) -> None:
         """Raises the desired capacity. After an error, nothing was started unless the error says otherwise (R45)."""
-        until = time.monotonic() + _PATIENCE
-        look = await self._look(group)
+        until = time.monotonic() + _CHANGE_SECONDS
+        read_time = await self._read(group)
         group.check()
         asg = group.asg
         if asg.launch_suspended:
@@ -60,21 +60,21 @@ class Changes:
                 f"the Auto Scaling group {asg.name} has a desired capacity of {asg.desired} now, and a maximum of "
                 f"{group.max_size}: it cannot grow by {delta}"
             )
-        await self._set(group, wanted, look, until)
+        await self._set(group, wanted, read_time, until)
 
     async def give_back(self, group: Group, count: int) -> None:
         """Lowers the desired capacity by instances that do not exist, and by no others (R62)."""
-        until = time.monotonic() + _PATIENCE
-        look = await self._look(group)
+        until = time.monotonic() + _CHANGE_SECONDS
+        read_time = await self._read(group)
         newest = [one.provider_id for one in group.waiting.list[::-1][:count]]
-        await self._drop(group, newest, look, until)
+        await self._drop(group, newest, read_time, until)
 
     async def delete(self, group: Group, instance_ids: Sequence[str], placeholders: Sequence[str]) -> None:
         """Terminates these instances and drops these placeholders; missing ones are not an error (R55, R56)."""
-        until = time.monotonic() + _PATIENCE
-        look = group.seen
-        if placeholders or time.monotonic() - look.at > _FRESH:
-            look = await self._look(group)
+        until = time.monotonic() + _CHANGE_SECONDS
+        read_time = group.seen
+        if placeholders or time.monotonic() - read_time.at > _FRESH:
+            read_time = await self._read(group)
         fulfilled = [group.waiting.aliases[one] for one in placeholders if one in group.waiting.aliases]
         ended = {*instance_ids, *fulfilled}
         members = [one for one in group.asg.members if one.instance_id in ended and not one.is_leaving]
@@ -83,35 +83,35 @@ class Changes:
                 name = member.instance_id
                 raise PreconditionError(f"{name} is in standby: put it back into service, or end it by hand")
         still = {one.provider_id for one in group.waiting.list}
-        await self._drop(group, [one for one in placeholders if one in still], look, until)
+        await self._drop(group, [one for one in placeholders if one in still], read_time, until)
         await self._end(group, members, until)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
-    async def _look(self, group: Group) -> Look:
+    async def _read(self, group: Group) -> ReadTime:
         asg, aws = await self._pool.run(self._cloud.describe, group.asg.name)
         if asg is None:
             raise NotFoundError(
                 f"the Auto Scaling group {group.asg.name} no longer exists, or the options no longer select it"
             )
-        look = Look(at=time.monotonic(), aws=aws)
-        self._observe(group, asg, look)
+        read_time = ReadTime(at=time.monotonic(), aws=aws)
+        self._observe(group, asg, read_time)
         group.revision += 1  # a refresh that began earlier may have older data
-        return look
+        return read_time
 
-    async def _drop(self, group: Group, placeholders: Sequence[str], look: Look, until: float) -> None:
+    async def _drop(self, group: Group, placeholders: Sequence[str], read_time: ReadTime, until: float) -> None:
         if not placeholders:
             return
         wanted = group.asg.desired - group.given_up - len(placeholders)
         kept = list(group.waiting.list)
         group.waiting.remove(placeholders)
         try:
-            await self._set(group, wanted, look, until)
+            await self._set(group, wanted, read_time, until)
         except BaseException:
             group.waiting.list = kept
             raise
 
-    async def _set(self, group: Group, wanted: int, look: Look, until: float) -> None:
+    async def _set(self, group: Group, wanted: int, read_time: ReadTime, until: float) -> None:
         """Sets the capacity, at least AWS's own minimum for the group; the excess is given up (R38)."""
         desired, before = max(wanted, group.asg.min_size), group.asg.desired
         if desired != before:
@@ -119,7 +119,7 @@ class Changes:
                 await self._asked(until, self._cloud.set_desired, group.asg.name, desired)
             except DeadlineError as error:
                 await self._settle_desired(group, before, desired, error, until)
-        group.desired_was_set(desired, wanted, dataclasses.replace(look, at=time.monotonic()))
+        group.desired_was_set(desired, wanted, dataclasses.replace(read_time, at=time.monotonic()))
 
     async def _settle_desired(self, group: Group, before: int, after: int, error: DeadlineError, until: float) -> None:
         name = group.asg.name
@@ -153,7 +153,7 @@ class Changes:
             return  # it has ended by itself; the next read will show that
         except DeadlineError as error:
             await self._settle_end(group, member, error, until)
-        group.was_terminated(member.instance_id, Look(at=time.monotonic(), aws=group.seen.aws))
+        group.was_terminated(member.instance_id, ReadTime(at=time.monotonic(), aws=group.seen.aws))
 
     async def _settle_end(self, group: Group, member: Member, error: DeadlineError, until: float) -> None:
         try:

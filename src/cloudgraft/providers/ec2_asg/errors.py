@@ -22,8 +22,8 @@ from cloudgraft.sdk.errors import (
 from cloudgraft.sdk.types import InstanceError
 
 _VALIDATION: Final = "ValidationError"
-_LIMITS: Final = "look at MinSize and MaxSize of the Auto Scaling group"
-_POLICY: Final = "see the rights that are needed in docs/how-to/use-ec2-auto-scaling-groups.md"
+_LIMITS: Final = "check MinSize and MaxSize of the Auto Scaling group"
+_POLICY: Final = "the required permissions are in docs/how-to/use-ec2-auto-scaling-groups.md"
 _RATE: Final = "set a longer `interval`; others in the account count too"
 _CODE: Final = re.compile(r"\b([A-Z][A-Za-z]+(?:\.[A-Z][A-Za-z]+)?) - ")
 _LONGEST: Final = 600  # characters of AWS's message

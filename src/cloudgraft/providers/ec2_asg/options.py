@@ -62,8 +62,8 @@ class Ec2AsgOptions(AccountOptions):
         for key, names in {"groups": self.groups, "tags": self.tags, "overrides": self.overrides}.items():
             flaws.expect("" not in names, key, "must not have empty names")
         if self.groups and not self.tags:
-            for strange in sorted(set(self.overrides) - {*self.groups, ""}):
-                flaws.tell("overrides", f"{strange!r} is not one of `groups`")
+            for foreign in sorted(set(self.overrides) - {*self.groups, ""}):
+                flaws.tell("overrides", f"{foreign!r} is not one of `groups`")
         flaws.expect_not_negative(interval=self.interval)
         flaws.expect_positive(changeTimeout=self.change_timeout)
         flaws.expect(self.pods >= 1, "pods", "must be at least 1")

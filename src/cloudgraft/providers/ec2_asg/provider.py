@@ -19,7 +19,7 @@ from typing import Final
 from cloudgraft.providers.ec2_asg.changes import Changes
 from cloudgraft.providers.ec2_asg.cloud import AutoScaling, Survey
 from cloudgraft.providers.ec2_asg.options import Ec2AsgOptions, GroupOverrides
-from cloudgraft.providers.ec2_asg.state import Asg, Group, Look, group_of_placeholder
+from cloudgraft.providers.ec2_asg.state import Asg, Group, ReadTime, group_of_placeholder
 from cloudgraft.providers.ec2_asg.templates import node_price, node_template, options_of, pod_price
 from cloudgraft.sdk.driver import Shape
 from cloudgraft.sdk.errors import (
@@ -40,7 +40,7 @@ _REMEMBER_GONE: Final = 30 * 60.0  # seconds; a Node object may outlive its mach
 _ASKED_ABOUT: Final = 8  # groups whose activities are read in one pass
 _BEFORE_US: Final = timedelta(minutes=10)  # how old a failure may be for instances that were missing at our start
 _INSTANCE: Final = re.compile(r"aws:///[^/]+/(i-[0-9a-f]+)")
-_BREATHER: Final = 10.0  # seconds, at least, without calls after a rate limit of AWS
+_RATE_LIMIT_PAUSE: Final = 10.0  # seconds, at least, without calls after a rate limit of AWS
 
 
 class Ec2AsgProvider(Provider):
@@ -61,7 +61,7 @@ class Ec2AsgProvider(Provider):
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._pass: asyncio.Task[None] | None = None
         self._passed_at = float("-inf")
-        self._breather: tuple[float, CloudgraftError] | None = None  # until when AWS is not called, and why
+        self._paused: tuple[float, CloudgraftError] | None = None  # until when AWS is not called, and why
         self._asked: dict[str, float] = {}  # group -> when its activities were read
         self._reported: set[str] = set()
 
@@ -129,9 +129,9 @@ class Ec2AsgProvider(Provider):
         async with self._locks[group]:
             found = self._usable(group)
             ids = [node.provider_id or node.name for node in nodes]
-            strange = [one for node, one in zip(nodes, ids, strict=True) if self._owner(node) != group]
-            if strange and not await self._have_gone(group, strange):
-                raise InvalidArgumentError(f"{strange[0]!r} is no instance of the Auto Scaling group {group}")
+            foreign = [one for node, one in zip(nodes, ids, strict=True) if self._owner(node) != group]
+            if foreign and not await self._have_gone(group, foreign):
+                raise InvalidArgumentError(f"{foreign[0]!r} is no instance of the Auto Scaling group {group}")
             placeholders = [one for one in ids if group_of_placeholder(one)]
             instances = [one.rpartition("/")[2] for one in ids if one not in placeholders]
             await self._changes.delete(found, instances, placeholders)
@@ -154,9 +154,9 @@ class Ec2AsgProvider(Provider):
         if self._pass is None:
             if not self._is_due():
                 return
-            if self._breather is not None and time.monotonic() < self._breather[0]:
-                raise self._breather[1]
-            self._pass = asyncio.create_task(self._look(), name="ec2-asg")
+            if self._paused is not None and time.monotonic() < self._paused[0]:
+                raise self._paused[1]
+            self._pass = asyncio.create_task(self._read_all(), name="ec2-asg")
             self._pass.add_done_callback(self._ended)
         await asyncio.shield(self._pass)
 
@@ -183,16 +183,16 @@ class Ec2AsgProvider(Provider):
         self._pass = None
         error = None if task.cancelled() else task.exception()
         if isinstance(error, RateLimitedError):
-            self._breather = (time.monotonic() + max(_BREATHER, error.retry_after or 0.0), error)
+            self._paused = (time.monotonic() + max(_RATE_LIMIT_PAUSE, error.retry_after or 0.0), error)
 
-    async def _look(self) -> None:
+    async def _read_all(self) -> None:
         before = {name: group.revision for name, group in (self._groups or {}).items()}
         asked = self._asked_about()
         at = time.monotonic()
         survey = await self._pool.run(self._cloud.survey, asked)
         self._asked = {name: (at if name in asked else when) for name, when in self._asked.items()}
-        self._take(survey, Look(at=at, aws=survey.at), before)
-        self._passed_at, self._breather = at, None
+        self._take(survey, ReadTime(at=at, aws=survey.at), before)
+        self._passed_at, self._paused = at, None
 
     def _asked_about(self) -> list[str]:
         """Returns groups that wait for instances, those first whose activities were read longest ago."""
@@ -200,15 +200,15 @@ class Ec2AsgProvider(Provider):
         self._asked = {name: self._asked.get(name, float("-inf")) for name in waiting}
         return sorted(waiting, key=self._asked.__getitem__)[:_ASKED_ABOUT]
 
-    def _take(self, survey: Survey, look: Look, before: dict[str, int]) -> None:
+    def _take(self, survey: Survey, read_time: ReadTime, before: dict[str, int]) -> None:
         known, groups = self._groups or {}, {}
         for asg in survey.groups:
             group = known.get(asg.name)
             if group is None:
                 since = survey.at - _BEFORE_US
-                group = Group(asg, self._sizes(asg), look, region=self._options.region, since=since)
+                group = Group(asg, self._sizes(asg), read_time, region=self._options.region, since=since)
             elif before.get(asg.name) == group.revision and not self._locks[asg.name].locked():
-                self._saw(group, asg, look)  # otherwise a change ran meanwhile or runs now, which reads for itself
+                self._saw(group, asg, read_time)  # otherwise a change ran meanwhile or runs now, which reads for itself
             groups[asg.name] = group
             group.options = options_of(asg)
             group.failure = survey.failures.get(asg.name, group.failure)
@@ -219,15 +219,15 @@ class Ec2AsgProvider(Provider):
             else:
                 group.template = found
         for name in known.keys() - groups.keys():
-            self._went(name, [member.provider_id for member in known[name].asg.members], look.at)
+            self._went(name, [member.provider_id for member in known[name].asg.members], read_time.at)
         self._groups = groups
         self._owners = {m.provider_id: name for name, group in groups.items() for m in group.asg.members}
-        self._gone = {key: one for key, one in self._gone.items() if one[1] > look.at - _REMEMBER_GONE}
+        self._gone = {key: one for key, one in self._gone.items() if one[1] > read_time.at - _REMEMBER_GONE}
         self._report_missing(groups)
 
-    def _saw(self, group: Group, asg: Asg, look: Look) -> None:
-        gone = group.observe(asg, self._sizes(asg), look)
-        self._went(asg.name, [member.provider_id for member in gone], look.at)
+    def _saw(self, group: Group, asg: Asg, read_time: ReadTime) -> None:
+        gone = group.observe(asg, self._sizes(asg), read_time)
+        self._went(asg.name, [member.provider_id for member in gone], read_time.at)
         self._owners |= {member.provider_id: asg.name for member in asg.members}
 
     def _went(self, group: str, provider_ids: Sequence[str], at: float) -> None:
@@ -260,10 +260,10 @@ class Ec2AsgProvider(Provider):
             return found
         return self._gone[one][0] if one in self._gone else ""
 
-    async def _have_gone(self, group: str, strange: Sequence[str]) -> bool:
+    async def _have_gone(self, group: str, foreign: Sequence[str]) -> bool:
         """Returns whether these are terminated instances of this group, as far as AWS knows (R56, after a restart)."""
-        ids = [found[1] for found in map(_INSTANCE.fullmatch, strange) if found]
-        if len(ids) < len(strange) or any(one in self._owners or one in self._gone for one in strange):
+        ids = [found[1] for found in map(_INSTANCE.fullmatch, foreign) if found]
+        if len(ids) < len(foreign) or any(one in self._owners or one in self._gone for one in foreign):
             return False
         return await self._pool.run(self._cloud.have_ended, group, ids)
 

@@ -223,7 +223,7 @@ _LAG: Final = 20.0  # seconds for which a description may be older than a change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class ReadTime:
     """The time of a read: by our monotonic clock, and by AWS's."""
 
     at: float
@@ -241,7 +241,7 @@ class Failure:
 class Group:
     """One group. Use it from the event loop's thread only."""
 
-    def __init__(self, asg: Asg, sizes: tuple[int, int], look: Look, *, region: str, since: datetime) -> None:
+    def __init__(self, asg: Asg, sizes: tuple[int, int], read_time: ReadTime, *, region: str, since: datetime) -> None:
         """``since`` is the earliest time at which the missing instances may have been requested."""
         self.asg = asg
         self.min_size, self.max_size = sizes
@@ -249,7 +249,7 @@ class Group:
         self.options: AutoscalingOptions | None = None
         self.failure: Failure | None = None
         self.revision = 0  # counts the changes: data read before one is outdated
-        self.seen = look
+        self.seen = read_time
         self.given_up = 0
         self.waiting = Waiting(region, asg.name)
         self._replaced: set[int] = set()  # desired capacities that our changes replaced
@@ -316,44 +316,44 @@ class Group:
 
     # -- what AWS shows ------------------------------------------------------------------------------------------------
 
-    def observe(self, asg: Asg, sizes: tuple[int, int], look: Look) -> list[Member]:
+    def observe(self, asg: Asg, sizes: tuple[int, int], read_time: ReadTime) -> list[Member]:
         """Takes AWS's current description; returns the instances that are gone."""
         known = {member.instance_id: member for member in self.asg.members}
-        self._terminated = {one: until for one, until in self._terminated.items() if until > look.at}
+        self._terminated = {one: until for one, until in self._terminated.items() if until > read_time.at}
         members = [m.terminated() if m.instance_id in self._terminated else m for m in asg.members]
         desired = asg.desired
-        if look.at < self._replaced_until and desired in self._replaced:
+        if read_time.at < self._replaced_until and desired in self._replaced:
             desired = self.asg.desired
         else:
             self._replaced = set()
         self.asg = dataclasses.replace(asg, members=tuple(members), desired=desired)
         self.min_size, self.max_size = sizes
-        self.seen = look
+        self.seen = read_time
         present = {member.instance_id for member in members}
         gone = [member for member in known.values() if member.instance_id not in present]
         self.waiting.forget([member.instance_id for member in gone])
         arrived = [m.instance_id for m in members if m.instance_id not in known and not (m.is_leaving or m.is_aside)]
-        self._fit(arrived, look.aws)
+        self._fit(arrived, read_time.aws)
         return gone
 
-    def desired_was_set(self, desired: int, wanted: int, look: Look) -> None:
+    def desired_was_set(self, desired: int, wanted: int, read_time: ReadTime) -> None:
         """Records a desired capacity that AWS accepted; only ``wanted`` of it is shown."""
-        self._remember(desired, look)
+        self._remember(desired, read_time)
         self.given_up = desired - wanted
-        self._fit((), look.aws)
+        self._fit((), read_time.aws)
 
-    def was_terminated(self, instance_id: str, look: Look) -> None:
+    def was_terminated(self, instance_id: str, read_time: ReadTime) -> None:
         """Records an accepted termination, which lowered the desired capacity by one."""
-        self._terminated[instance_id] = look.at + _LAG
+        self._terminated[instance_id] = read_time.at + _LAG
         members = [m.terminated() if m.instance_id == instance_id else m for m in self.asg.members]
-        self._remember(self.asg.desired - 1, look)
+        self._remember(self.asg.desired - 1, read_time)
         self.asg = dataclasses.replace(self.asg, members=tuple(members))
-        self._fit((), look.aws)
+        self._fit((), read_time.aws)
 
-    def _remember(self, desired: int, look: Look) -> None:
+    def _remember(self, desired: int, read_time: ReadTime) -> None:
         if desired != self.asg.desired:
             self._replaced = (self._replaced | {self.asg.desired}) - {desired}
-            self._replaced_until = look.at + _LAG
+            self._replaced_until = read_time.at + _LAG
         self.asg = dataclasses.replace(self.asg, desired=desired)
         self.revision += 1
 
