@@ -1,4 +1,4 @@
-"""What the tests of EC2 have in common."""
+"""Fixtures of the tests of EC2."""
 
 from __future__ import annotations
 

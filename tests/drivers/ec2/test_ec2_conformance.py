@@ -1,4 +1,4 @@
-"""The driver before the conformance suite: moto, behind a proxy that holds tokens and checks signatures."""
+"""Runs the conformance suite over moto, behind a proxy that remembers client tokens and checks signatures."""
 
 from __future__ import annotations
 

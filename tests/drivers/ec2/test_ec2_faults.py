@@ -1,4 +1,4 @@
-"""What goes wrong at AWS, or on the way there, and what the driver makes of it."""
+"""Faults at AWS, or on the way there, and the driver's errors."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_every_row_of_the_table_has_a_code_of_its_own() -> None:
     assert all(code for code, _ in codes)
 
 
-def test_a_rate_limit_says_when_to_come_back_and_is_not_tried_again_by_a_create(
+def test_rate_limit_has_retry_after_and_create_does_not_retry(
     cloud: AwsCloud, driver: Ec2Driver, new_spec: NewSpec
 ) -> None:
     before = len(cloud.proxy.called("RunInstances"))
@@ -95,7 +95,7 @@ def test_a_rate_limit_says_when_to_come_back_and_is_not_tried_again_by_a_create(
     assert len(cloud.proxy.called("RunInstances")) == before + 1
 
 
-def test_a_missing_right_is_told_in_words_and_the_encoded_rest_goes_to_the_log(
+def test_encoded_part_of_a_missing_permission_goes_to_the_log(
     cloud: AwsCloud, driver: Ec2Driver, new_spec: NewSpec, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = (
@@ -127,9 +127,7 @@ def test_what_is_not_there_is_an_invalid_argument_that_names_the_option(
         driver.create(new_spec(**settings))
 
 
-def test_an_image_that_the_account_may_not_use_is_no_matter_of_credentials(
-    cloud: AwsCloud, driver: Ec2Driver, new_spec: NewSpec
-) -> None:
+def test_forbidden_image_is_an_invalid_argument(cloud: AwsCloud, driver: Ec2Driver, new_spec: NewSpec) -> None:
     message = "Not authorized for images: [ami-0123456789abcdef0]"
     cloud.proxy.order(Fault(action="RunInstances", code="AuthFailure", message=message))
     with pytest.raises(InvalidArgumentError, match=r"machine\.image"):
@@ -139,7 +137,7 @@ def test_an_image_that_the_account_may_not_use_is_no_matter_of_credentials(
 # -- who calls ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_wrong_secret_and_an_unknown_key_are_refused_and_nothing_of_them_is_shown(cloud: AwsCloud) -> None:
+def test_wrong_credentials_are_refused_and_hidden(cloud: AwsCloud) -> None:
     key, secret = cloud.proxy.new_key()
     wrong = driver_for(cloud.options("wrong", key, f"{secret}-not"))
     with pytest.raises(AuthenticationError, match="is the secret key right") as caught:
@@ -172,7 +170,7 @@ def test_a_key_that_was_replaced_in_its_files_is_used_at_once(cloud: AwsCloud) -
 
 
 @pytest.mark.parametrize("kind", [Kind.LOST, Kind.HTML, Kind.HALF, Kind.CUT])
-def test_a_create_whose_answer_is_spoilt_is_unknown_and_the_next_one_finds_its_instance(
+def test_next_create_finds_the_instance_of_an_unreadable_response(
     cloud: AwsCloud, driver: Ec2Driver, new_spec: NewSpec, kind: Kind
 ) -> None:
     spec = new_spec(user_data="#!/bin/sh\njoin --token abcdef.0123456789abcdef\n")
@@ -226,7 +224,7 @@ def test_where_nobody_listens_nothing_was_done(cloud: AwsCloud, new_spec: NewSpe
 
 
 @pytest.mark.parametrize("status", [200, 502])
-def test_a_page_for_people_in_place_of_an_answer_is_no_empty_list_and_no_refusal(
+def test_html_page_is_neither_an_empty_list_nor_a_refusal(
     cloud: AwsCloud, driver: Ec2Driver, new_spec: NewSpec, status: int
 ) -> None:
     """As a proxy on the way may answer to everything, and well-formed."""
@@ -252,7 +250,7 @@ def test_a_create_in_other_words_is_answered_with_the_first_instance(
     assert made_of(cloud, spec) == [first.machine_id]
 
 
-def test_while_the_first_instance_cannot_be_seen_yet_a_create_in_other_words_says_that_it_exists(
+def test_different_create_of_an_unlisted_instance_raises_already_exists(
     cloud: AwsCloud, driver: Ec2Driver, new_spec: NewSpec
 ) -> None:
     cloud.proxy.lag = timedelta(hours=1)
@@ -284,7 +282,7 @@ def found(driver: Ec2Driver, machine: Machine) -> Machine | None:
     return next((one for one in driver.list() if one.machine_id == machine.machine_id), None)
 
 
-def test_a_machine_that_is_renamed_by_hand_is_still_known_and_one_terminated_by_hand_is_gone(
+def test_renamed_machine_is_still_known_and_terminated_one_is_gone(
     cloud: AwsCloud, driver: Ec2Driver, new_spec: NewSpec
 ) -> None:
     spec = new_spec()
@@ -302,7 +300,7 @@ def test_a_machine_that_is_renamed_by_hand_is_still_known_and_one_terminated_by_
     driver.delete(machine)
 
 
-def test_a_launch_that_failed_afterwards_is_told_with_its_reason_until_it_is_deleted(
+def test_failed_launch_is_listed_with_its_reason_until_deleted(
     cloud: AwsCloud, driver: Ec2Driver, new_spec: NewSpec
 ) -> None:
     machine = driver.create(new_spec())
@@ -315,9 +313,7 @@ def test_a_launch_that_failed_afterwards_is_told_with_its_reason_until_it_is_del
     assert found(driver, machine) is None
 
 
-def test_instances_without_our_marks_are_none_of_our_business(
-    cloud: AwsCloud, driver: Ec2Driver, new_spec: NewSpec
-) -> None:
+def test_instances_without_our_marks_are_not_listed(cloud: AwsCloud, driver: Ec2Driver, new_spec: NewSpec) -> None:
     spec = new_spec()
     other = cloud.client.run_instances(
         ImageId=str(spec.settings["image"]), InstanceType="t3.micro", MinCount=1, MaxCount=1

@@ -1,4 +1,4 @@
-"""Lists are read without the work that nobody needs, and mean the same."""
+"""Lists skip unnecessary parsing, and have the same result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Credentials that are lent anew every hour: none is shown, and what is over does not burden every log line."""
+"""Temporary credentials are hidden, and expired ones no longer slow down every log line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cloudgraft.drivers.ec2.session import HiddenCredentials
 from cloudgraft.sdk.secrecy import redacted
 
 
-def test_a_loan_is_hidden_until_it_is_over() -> None:
+def test_temporary_credentials_are_hidden_until_they_expire() -> None:
     numbers = itertools.count(1)
 
     def fetch() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What is asked of EC2 for a machine, and what is refused before it is asked."""
+"""Requests to EC2 for a machine, and settings that are refused before a request."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_one_request_makes_the_instance_with_its_marks_its_token_and_its_user_da
     assert machine.addresses == (made["PrivateIpAddress"], made["PrivateDnsName"])
 
 
-def test_a_root_volume_gets_the_device_of_its_image_which_is_asked_for_once(
+def test_root_volume_gets_the_device_of_its_image_with_one_request(
     cloud: AwsCloud, driver: Ec2Driver, new_spec: NewSpec
 ) -> None:
     volume = {"size": 40, "type": "gp3", "encrypted": True}
@@ -231,7 +231,7 @@ def test_a_role_that_cannot_be_taken_on_is_refused(role: dict[str, Any]) -> None
 # -- who calls ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_role_is_taken_on_and_the_calls_are_signed_with_what_it_lent(cloud: AwsCloud) -> None:
+def test_calls_are_signed_with_the_credentials_of_the_assumed_role(cloud: AwsCloud) -> None:
     url = cloud.proxy.url
     role = AssumeRole(role_arn=ROLE, external_id="for-cloudgraft", endpoint_url=url)
     driver = driver_for(cloud.account("role"), assume_role=role)
@@ -245,7 +245,7 @@ def test_a_role_is_taken_on_and_the_calls_are_signed_with_what_it_lent(cloud: Aw
     driver.close()
 
 
-def test_without_credentials_it_is_told_where_they_may_be(cloud: AwsCloud, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_name_the_places_to_set_them(cloud: AwsCloud, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     options = Ec2Options(region="us-east-1", endpoint_url=cloud.proxy.url)

@@ -1,4 +1,4 @@
-"""Whether a create was sent: only what certainly was not may be called undone (law 3)."""
+"""Only a create that was certainly not sent may be reported as not done (law 3)."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ def test_a_proxy_that_hangs_up_may_have_handed_a_create_on(
         driver.create(new_spec())
 
 
-def test_nothing_is_ordered_any_more_when_it_took_too_long_to_learn_what_to_order(
-    cloud: AwsCloud, new_spec: NewSpec
-) -> None:
+def test_nothing_is_ordered_after_slow_lookups(cloud: AwsCloud, new_spec: NewSpec) -> None:
     """The engine has given the call up by then, and may believe a list that has no instance."""
     driver, spec = driver_for(cloud.account("late")), new_spec()
     driver._preparation = -1.0  # as if a minute had passed

@@ -1,4 +1,4 @@
-"""The driver before the conformance suite, once, over a fake project."""
+"""Runs the conformance suite over a fake project."""
 
 from __future__ import annotations
 

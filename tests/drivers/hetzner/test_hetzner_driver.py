@@ -1,4 +1,4 @@
-"""What the driver asks Hetzner's API for, and what it makes of the answers."""
+"""Requests to Hetzner's API, and how the driver reads the responses."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_what_is_gone_is_deleted_already(fake: FakeHetzner, driver: HetznerDrive
     driver.delete(Machine(name="never", machine_id="not-a-number"))
 
 
-def test_a_protected_server_is_told_of_and_stays(fake: FakeHetzner, driver: HetznerDriver) -> None:
+def test_protected_server_raises_an_error_and_stays(fake: FakeHetzner, driver: HetznerDriver) -> None:
     made = driver.create(spec("m-1"))
     fake.project.act(int(made.machine_id), "change_protection", {"delete": True, "rebuild": True})
     with pytest.raises(PreconditionError, match="remove the server's protection"):
@@ -228,7 +228,7 @@ def test_a_new_token_is_taken_up(fake: FakeHetzner, tmp_path: Path) -> None:
     assert driver.list() == []
 
 
-def test_a_token_file_that_is_not_there_is_told_at_the_start(tmp_path: Path) -> None:
+def test_missing_token_file_is_reported_at_start(tmp_path: Path) -> None:
     driver = HetznerDriver(HetznerOptions(token_file=tmp_path / "none", location="fsn1"))
     with pytest.raises(PreconditionError, match="tokenFile"):
         driver.start()

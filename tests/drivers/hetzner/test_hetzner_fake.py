@@ -1,4 +1,4 @@
-"""Hetzner's own Python client, with its models, works with the fake: the fake speaks as the client expects."""
+"""Hetzner's own Python client works with the fake: the fake responds as the client expects."""
 
 from __future__ import annotations
 

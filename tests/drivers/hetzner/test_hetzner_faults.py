@@ -1,4 +1,4 @@
-"""Whatever goes wrong at Hetzner: the right error, no second request, nothing left out and nothing told."""
+"""Faults at Hetzner: the right error, no second request, complete lists, no secret in a message."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_an_error_has_its_class_and_a_create_is_never_repeated(
     assert fake.count("POST", "/servers") == 1
 
 
-def test_a_rate_limit_says_when_to_come_again(fake: FakeHetzner, driver: HetznerDriver) -> None:
+def test_rate_limit_says_when_to_retry(fake: FakeHetzner, driver: HetznerDriver) -> None:
     for headers, least, most in (
         ({"RateLimit-Reset": str(int(time.time()) + 30)}, 25.0, 30.0),
         ({"RateLimit-Reset": str(int(time.time()) + 3600)}, 60.0, 60.0),  # one more is allowed each second
@@ -187,9 +187,7 @@ def test_an_answer_that_trickles_is_given_up(fake: FakeHetzner, tmp_path: Path) 
             driver.create(spec("m-1", image=161547269))
 
 
-def test_nothing_is_ordered_any_more_when_it_took_too_long_to_learn_what_to_order(
-    fake: FakeHetzner, driver: HetznerDriver
-) -> None:
+def test_nothing_is_ordered_after_slow_lookups(fake: FakeHetzner, driver: HetznerDriver) -> None:
     """The engine has given the call up by then, and may believe a list that has no server."""
     driver._preparation = -1.0  # as if a minute had passed
     with pytest.raises(UnavailableError, match="Nothing was done"):
@@ -241,7 +239,7 @@ def test_machines_of_another_cluster_show_its_marks_and_are_not_touched(
     assert (left.machine_id, left.tags["cloudgraft-cluster-id"]) == (theirs.machine_id, "c2")
 
 
-def test_a_thing_that_was_made_anew_under_its_name_is_found_again(fake: FakeHetzner, driver: HetznerDriver) -> None:
+def test_recreated_resource_is_found_by_its_name(fake: FakeHetzner, driver: HetznerDriver) -> None:
     driver.create(spec("m-1", networks=["nodes"]))
     fake.faults.order(Fault(kind=Kind.ERROR, method="POST", status=404, code="not_found", message="network not found"))
     with pytest.raises(InvalidArgumentError, match="network not found"):

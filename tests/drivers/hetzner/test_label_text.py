@@ -1,4 +1,4 @@
-"""Any text as a label and back, byte for byte; or a refusal, but never a cut."""
+"""Any text becomes a label and comes back unchanged, or is refused; nothing is cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A driver of libcloud's before a fake, and a machine for it."""
+"""A libcloud driver for a fake cloud, and a machine for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Azure: one request makes a machine with all that belongs to it, and what goes wrong then; over a socket."""
+"""Azure: one request creates a machine with its disk and card; faults; over a socket."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def told(status: int, code: str, message: str = "no", **headers: str) -> Answer:
 # -- create and delete -------------------------------------------------------------------------------------------------
 
 
-def test_one_request_makes_all_and_one_takes_it_away(azure: Fake, tmp_path: Path) -> None:
+def test_one_request_creates_everything_and_one_deletes_it(azure: Fake, tmp_path: Path) -> None:
     one = driver(AZURE, azure, tmp_path)
     made = one.create(spec(AZURE))
     assert made.state is MachineState.PENDING
@@ -161,7 +161,7 @@ def test_too_many_calls_are_no_quota(azure: Fake, tmp_path: Path) -> None:
     assert caught.value.retry_after == 17.0
 
 
-def test_a_group_that_is_not_there_does_not_mean_that_its_machine_is_gone(azure: Fake, tmp_path: Path) -> None:
+def test_missing_group_does_not_mean_that_the_machine_is_gone(azure: Fake, tmp_path: Path) -> None:
     one = driver(AZURE, azure, tmp_path, project=f"{SUBSCRIPTION}/Typo")
     with pytest.raises(PreconditionError, match="check project"):
         one.delete(Machine(name=NAME, machine_id=NAME))
@@ -257,7 +257,7 @@ def test_for_a_failed_machine_of_others_the_subscription_is_not_read(azure: Fake
     assert azure.sent("GET", TOLD) == []
 
 
-def test_who_may_only_see_the_group_does_not_know_why(azure: Fake, tmp_path: Path) -> None:
+def test_without_permission_for_the_subscription_reasons_are_unknown(azure: Fake, tmp_path: Path) -> None:
     one = driver(AZURE, azure, tmp_path)
     failed(azure, one, "ProvisioningState/failed/AllocationFailed")
     with azure.trouble(method="GET", path=TOLD, answer=told(403, "AuthorizationFailed")):
@@ -280,7 +280,7 @@ def test_pages_without_an_end_are_no_list(azure: Fake, tmp_path: Path, monkeypat
 # -- logins ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_token_of_azures_is_had_anew_before_it_is_over_and_is_hidden(azure: Fake, tmp_path: Path) -> None:
+def test_azure_token_is_renewed_before_it_expires_and_hidden(azure: Fake, tmp_path: Path) -> None:
     cloud_of(azure).lifetime = 200  # libcloud renews five minutes before
     one = driver(AZURE, azure, tmp_path)
     one.list()
@@ -293,7 +293,7 @@ def test_a_token_of_azures_is_had_anew_before_it_is_over_and_is_hidden(azure: Fa
     assert redacted(azure.asked[-1].headers["authorization"]) == "Bearer [secret]"
 
 
-async def test_no_connection_stays_open_for_every_token_that_was_had(azure: Fake, tmp_path: Path) -> None:
+async def test_no_connection_stays_open_for_each_token(azure: Fake, tmp_path: Path) -> None:
     cloud_of(azure).lifetime = 200
     one = driver(AZURE, azure, tmp_path)
     for _ in range(10):
@@ -302,14 +302,14 @@ async def test_no_connection_stays_open_for_every_token_that_was_had(azure: Fake
     await until(lambda: azure.connections <= 3, what="old connections to be closed")
 
 
-def test_a_token_that_azure_takes_no_more_is_had_anew(azure: Fake, tmp_path: Path) -> None:
+def test_token_that_azure_refuses_is_replaced(azure: Fake, tmp_path: Path) -> None:
     one = driver(AZURE, azure, tmp_path)
     one.list()
     cloud_of(azure).forget_tokens()
     assert one.list() == []
 
 
-def test_tokens_that_azure_never_takes_are_not_remembered_for_ever(azure: Fake, tmp_path: Path) -> None:
+def test_tokens_that_azure_refuses_are_not_hidden_for_ever(azure: Fake, tmp_path: Path) -> None:
     """As when the tenant is not the subscription's."""
     one = driver(AZURE, azure, tmp_path)
     refused = told(401, "InvalidAuthenticationTokenTenant", "the token is from the wrong issuer")
@@ -322,7 +322,7 @@ def test_tokens_that_azure_never_takes_are_not_remembered_for_ever(azure: Fake, 
     assert {redacted(token) for token in tokens} == tokens
 
 
-def test_a_tenant_that_is_not_there_is_told_as_such(azure: Fake, tmp_path: Path) -> None:
+def test_missing_tenant_names_the_option(azure: Fake, tmp_path: Path) -> None:
     with pytest.raises(AuthenticationError, match="check domain"):
         driver(AZURE, azure, tmp_path, domain="nobody.example").list()
 

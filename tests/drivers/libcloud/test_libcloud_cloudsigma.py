@@ -1,4 +1,4 @@
-"""CloudSigma: a machine in steps, each of which may be the last one of a program; over a socket."""
+"""CloudSigma: a create has several steps, and may stop after each; over a socket."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ STEPS = ["clone", "/servers/", "start"]
 
 @pytest.mark.parametrize("is_done", [True, False])
 @pytest.mark.parametrize("step", STEPS)
-def test_a_create_that_died_is_carried_on(sigma: Fake, tmp_path: Path, step: str, *, is_done: bool) -> None:
+def test_interrupted_create_is_continued(sigma: Fake, tmp_path: Path, step: str, *, is_done: bool) -> None:
     one = driver(SIGMA, sigma, tmp_path)
     fault: dict[str, Any] = {"is_reset": True} if is_done else {"answer": told(500, "backend", "it fell over")}
     with sigma.trouble(method="POST", path=step, **fault), pytest.raises(DeadlineError):
@@ -182,7 +182,7 @@ def test_what_is_refused_leaves_nothing_behind(
     assert (cloud_of(sigma).machines, cloud_of(sigma).drives) == ({}, {})
 
 
-def test_fewer_calls_in_the_middle_leave_it_to_be_carried_on(sigma: Fake, tmp_path: Path) -> None:
+def test_rate_limit_midway_leaves_the_create_to_be_continued(sigma: Fake, tmp_path: Path) -> None:
     one = driver(SIGMA, sigma, tmp_path)
     for _ in range(2):  # also when the drive was there before
         with sigma.trouble(method="POST", path="/servers/", answer=Answer(429)), pytest.raises(DeadlineError):
@@ -233,7 +233,7 @@ def test_a_drive_without_marks_gets_them_while_it_is_cloned(
 
 
 @pytest.mark.usefixtures("by_hand")
-def test_marks_that_a_drive_does_not_take_while_it_is_cloned_are_no_refusal(
+def test_marks_refused_during_cloning_are_set_later(
     sigma: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = driver(SIGMA, sigma, tmp_path)
@@ -281,7 +281,7 @@ def test_a_server_that_stops_by_itself_is_deleted(sigma: Fake, tmp_path: Path) -
     assert (cloud_of(sigma).machines, cloud_of(sigma).drives) == ({}, {})
 
 
-def test_what_another_has_started_is_not_removed_with_what_was_refused(sigma: Fake, tmp_path: Path) -> None:
+def test_server_started_by_another_is_not_removed_after_a_refusal(sigma: Fake, tmp_path: Path) -> None:
     one = driver(SIGMA, sigma, tmp_path)
     answer, refused = sigma.cloud.answer, told(400, "validation", "no")
 
@@ -334,7 +334,7 @@ def test_a_volume_that_hangs_on_a_server_stays(sigma: Fake, tmp_path: Path) -> N
 # -- list --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_drive_that_nobody_came_back_for_is_shown_and_deleted(sigma: Fake, tmp_path: Path) -> None:
+def test_abandoned_drive_is_listed_and_deleted(sigma: Fake, tmp_path: Path) -> None:
     one, cloud = driver(SIGMA, sigma, tmp_path), cloud_of(sigma)
     refused = told(500, "backend", "no")
     with sigma.trouble(method="POST", path="/servers/", answer=refused), pytest.raises(DeadlineError):
@@ -350,7 +350,7 @@ def test_a_drive_that_nobody_came_back_for_is_shown_and_deleted(sigma: Fake, tmp
     one.delete(left)  # gone already
 
 
-def test_a_drive_with_a_server_is_not_left_over_whatever_people_do(sigma: Fake, tmp_path: Path) -> None:
+def test_drive_with_a_server_is_never_a_leftover(sigma: Fake, tmp_path: Path) -> None:
     one, cloud = driver(SIGMA, sigma, tmp_path), cloud_of(sigma)
     one.create(spec(SIGMA))
     (server,), (drive,) = cloud.machines.values(), cloud.drives.values()
@@ -394,7 +394,7 @@ def test_no_word_of_cloudsigmas_breaks_a_list(sigma: Fake, tmp_path: Path, statu
     assert listed.state is state
 
 
-def test_a_server_that_was_never_started_is_shown_when_nobody_comes_back_for_it(sigma: Fake, tmp_path: Path) -> None:
+def test_abandoned_server_that_was_never_started_is_listed(sigma: Fake, tmp_path: Path) -> None:
     one = driver(SIGMA, sigma, tmp_path)
     refused = told(500, "backend", "no")
     with sigma.trouble(method="POST", path="start", answer=refused), pytest.raises(DeadlineError):

@@ -1,4 +1,4 @@
-"""What goes wrong at a cloud or on the way to it, and by what name it is told; each over a socket."""
+"""Faults of a cloud or the network, and the errors that they become; each over a socket."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_server_that_failed_leaves_the_outcome_open(provider: str, tmp_path: P
 
 
 @pytest.mark.parametrize("provider", CLOUDS)
-def test_fewer_calls_are_asked_for_with_a_time(provider: str, tmp_path: Path) -> None:
+def test_rate_limit_has_retry_after(provider: str, tmp_path: Path) -> None:
     with opened(provider) as fake:
         error = failure(provider, fake, tmp_path, Answer(429, {"message": "slow down"}, {"Retry-After": "7"}))
         assert (type(error), error.retry_after) == (RateLimitedError, 7.0)
@@ -88,7 +88,7 @@ def test_a_list_is_whole_or_an_error(provider: str, tmp_path: Path) -> None:
             one.list()
 
 
-def test_a_page_that_is_not_whole_is_noticed(ocean: Fake, tmp_path: Path) -> None:
+def test_incomplete_page_is_an_error(ocean: Fake, tmp_path: Path) -> None:
     one = driver("DIGITAL_OCEAN", ocean, tmp_path)
     one.create(spec("DIGITAL_OCEAN"))
     short = Answer(200, {"droplets": [], "meta": {"total": 4}})
@@ -161,7 +161,7 @@ def test_a_list_is_read_again_when_the_last_server_of_a_page_is_gone(tmp_path: P
         assert [machine.name for machine in one.list()] == ["lab-0", "lab-1", "lab-3"]
 
 
-def test_a_server_that_nova_shows_behind_itself_is_there_once(tmp_path: Path) -> None:
+def test_server_that_nova_shows_twice_is_listed_once(tmp_path: Path) -> None:
     with opened("RACKSPACE") as fake:
         one = driver("RACKSPACE", fake, tmp_path)
         one.create(spec("RACKSPACE"))
@@ -186,7 +186,7 @@ def test_user_data_is_in_no_message_though_a_cloud_repeats_it(tmp_path: Path) ->
     assert "ImageId=ami-1" in error.message
 
 
-def test_a_clock_that_is_wrong_is_told_as_such(tmp_path: Path) -> None:
+def test_wrong_clock_is_named_in_the_error(tmp_path: Path) -> None:
     with opened("EC2") as fake:
         error = failure("EC2", fake, tmp_path, Answer(400, EC2.format("RequestExpired")))
     assert type(error) is AuthenticationError
@@ -218,7 +218,7 @@ def test_a_second_order_with_one_token_is_the_first_machine(tmp_path: Path) -> N
         assert all("UserData" not in asked.query for asked in fake.asked)  # secrets are not in a URL
 
 
-def test_a_server_that_was_made_is_known_although_the_look_at_it_failed(tmp_path: Path) -> None:
+def test_created_server_is_known_although_reading_it_failed(tmp_path: Path) -> None:
     with opened("RACKSPACE") as fake:  # its fake answers 503 to that look
         made = driver("RACKSPACE", fake, tmp_path).create(spec("RACKSPACE"))
         assert made.machine_id in fake.cloud.machines
@@ -239,7 +239,7 @@ def test_a_new_secret_is_used_when_the_file_changes(ocean: Fake, tmp_path: Path)
     assert one.list() == []
 
 
-def test_a_token_that_is_not_taken_any_more_is_had_anew(tmp_path: Path) -> None:
+def test_refused_token_is_replaced(tmp_path: Path) -> None:
     with opened("BRIGHTBOX") as fake:
         one = driver("BRIGHTBOX", fake, tmp_path)
         one.list()
@@ -260,7 +260,7 @@ def test_a_token_that_is_not_taken_any_more_is_had_anew(tmp_path: Path) -> None:
         ("X", UnavailableError),
     ],
 )
-def test_an_operation_that_failed_is_told_by_its_code(code: str, error: type[CloudgraftError], tmp_path: Path) -> None:
+def test_failed_operation_has_the_error_of_its_code(code: str, error: type[CloudgraftError], tmp_path: Path) -> None:
     with opened("GCE") as fake:
         assert isinstance(fake.cloud, FakeGce)
         fake.cloud.failure = {"error": {"errors": [{"code": code, "message": "it did not work"}]}}

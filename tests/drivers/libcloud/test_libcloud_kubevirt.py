@@ -1,4 +1,4 @@
-"""KubeVirt: what is sent, word for word, and what becomes of a machine when its create breaks off; over a socket."""
+"""KubeVirt: exact requests, and machines whose create was interrupted; over a socket."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_an_image_is_cloned_to_a_disk_that_belongs_to_the_machine(
     assert sent["template"]["spec"]["domain"]["memory"] == {"guest": "512Mi"}
 
 
-def test_networks_that_are_named_stand_in_for_that_of_the_pods(fake: Fake, one: LibcloudDriver) -> None:
+def test_given_networks_replace_that_of_the_pods(fake: Fake, one: LibcloudDriver) -> None:
     one.create(spec("KUBEVIRT", settings={"shape": "1x1Gi", "image": "i", "networks": ["lab/vlan7", "storage"]}))
     sent = fake.asked[0].body["spec"]["template"]["spec"]
     assert sent["domain"]["devices"]["interfaces"] == [{"name": "net0", "bridge": {}}, {"name": "net1", "bridge": {}}]
@@ -186,7 +186,7 @@ def test_what_cannot_be_made_is_refused_before_anything_is_sent(
         ({"endpoint": "https://k.example", "project": "lab", "key": "me"}, "key is not used"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(given: dict[str, Any], told: str) -> None:
+def test_invalid_options_are_refused(given: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidArgumentError, match=told):
         LibcloudDriver(LibcloudOptions(provider="KUBEVIRT", secret_file=Path("s"), **given))
 
@@ -242,7 +242,7 @@ STEPS = [("POST", MACHINES), ("POST", SECRETS), ("PATCH", MACHINES)]
 
 @pytest.mark.parametrize(("method", "path"), STEPS[:2])
 @pytest.mark.parametrize("fault", [{"is_reset": True}, {"answer": Answer(503, {"message": "later"})}])
-def test_what_was_left_unfinished_is_not_listed_and_is_finished_by_the_next_create(
+def test_unfinished_machine_is_not_listed_and_the_next_create_finishes_it(
     method: str, path: str, fault: dict[str, Any], fake: Fake, one: LibcloudDriver
 ) -> None:
     with fake.trouble(method=method, path=path, **fault), pytest.raises(DeadlineError):
@@ -259,7 +259,7 @@ def test_what_was_left_unfinished_is_not_listed_and_is_finished_by_the_next_crea
     "later", [refusal(429, "TooManyRequests", "too many requests"), refusal(409, "Conflict", AT_ONCE)]
 )
 @pytest.mark.parametrize(("method", "path"), STEPS[1:])
-def test_what_is_to_be_tried_later_is_not_taken_away(
+def test_temporary_refusal_does_not_delete_the_machine(
     method: str, path: str, later: Answer, fake: Fake, one: LibcloudDriver
 ) -> None:
     with fake.trouble(method=method, path=path, answer=later), pytest.raises(DeadlineError):
@@ -267,9 +267,7 @@ def test_what_is_to_be_tried_later_is_not_taken_away(
     assert one.create(spec("KUBEVIRT", user_data=LONG)).state is MachineState.RUNNING
 
 
-def test_what_others_have_written_on_an_unfinished_machine_does_not_make_it_theirs(
-    fake: Fake, one: LibcloudDriver
-) -> None:
+def test_foreign_annotations_on_an_unfinished_machine_keep_it_ours(fake: Fake, one: LibcloudDriver) -> None:
     with fake.trouble(method="POST", path=SECRETS, is_reset=True), pytest.raises(DeadlineError):
         one.create(spec("KUBEVIRT", user_data=LONG))
     fake.cloud.machines[NAME]["metadata"]["annotations"]["owner"] = "the policy of the cluster"
@@ -284,9 +282,7 @@ def test_a_start_without_an_answer_was_done_and_is_found(fake: Fake, one: Libclo
         one.create(spec("KUBEVIRT", user_data=LONG))
 
 
-def test_one_that_nobody_came_back_for_is_listed_as_failed_and_goes_with_its_secret(
-    fake: Fake, one: LibcloudDriver
-) -> None:
+def test_abandoned_machine_is_listed_as_failed_and_deleted_with_its_secret(fake: Fake, one: LibcloudDriver) -> None:
     later = Answer(503, {"message": "later"})
     with fake.trouble(method="PATCH", path=MACHINES, answer=later), pytest.raises(DeadlineError):
         one.create(spec("KUBEVIRT", user_data=LONG))
@@ -308,7 +304,7 @@ def test_one_that_nobody_came_back_for_is_listed_as_failed_and_goes_with_its_sec
         (refusal(422, "Invalid", "data: Too long"), InvalidArgumentError),
     ],
 )
-def test_a_machine_that_cannot_be_finished_is_taken_away_again(
+def test_machine_that_cannot_be_finished_is_deleted(
     method: str, path: str, answer: Answer, error: type[CloudgraftError], fake: Fake, one: LibcloudDriver
 ) -> None:
     with fake.trouble(method=method, path=path, answer=answer), pytest.raises(CloudgraftError) as caught:
@@ -317,7 +313,7 @@ def test_a_machine_that_cannot_be_finished_is_taken_away_again(
     assert (fake.cloud.machines, cloud_of(fake).secrets) == ({}, {})
 
 
-def test_when_it_cannot_be_taken_away_the_outcome_is_open(fake: Fake, one: LibcloudDriver) -> None:
+def test_outcome_is_unknown_when_the_machine_cannot_be_deleted(fake: Fake, one: LibcloudDriver) -> None:
     refused, later = refusal(403, "Forbidden", FULL), Answer(503, {"message": "later"})
     with (
         fake.trouble(method="POST", path=SECRETS, answer=refused),
@@ -371,7 +367,7 @@ def test_two_clusters_of_one_name_share_a_namespace_and_keep_their_marks(fake: F
 # -- lists and states --------------------------------------------------------------------------------------------------
 
 
-def test_a_list_that_kubernetes_forgot_is_read_again(fake: Fake, one: LibcloudDriver) -> None:
+def test_list_with_an_expired_cursor_is_read_again(fake: Fake, one: LibcloudDriver) -> None:
     names = [f"lab-{number}" for number in range(4)]
     for name in names:
         one.create(spec("KUBEVIRT", name=name))

@@ -1,4 +1,4 @@
-"""Outscale's own API: what is sent, word for word, whose a machine is, and what an error is; over a socket."""
+"""Outscale's own API: exact requests, ownership and errors; over a socket."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_list_asks_for_whole_pages_and_a_deletion_names_one_machine(fake: Fake
     assert (deletion.path, deletion.body) == ("/api/v1/DeleteVms", {"VmIds": [made[0].machine_id]})
 
 
-def test_a_call_without_an_answer_that_is_made_again_makes_no_second_machine(fake: Fake, one: LibcloudDriver) -> None:
+def test_repeated_call_after_a_lost_response_makes_no_second_machine(fake: Fake, one: LibcloudDriver) -> None:
     with fake.trouble(method="POST", path=CREATE, is_reset=True), pytest.raises(DeadlineError):
         one.create(spec("OUTSCALE"))
     (listed,) = one.list()
@@ -108,7 +108,7 @@ def test_a_machine_without_a_token_is_not_ours_whatever_its_name(fake: Fake, one
     assert found == {ours["VmId"]: NAME, "i-3": "web-1"}
 
 
-def test_what_is_gone_is_not_there_though_it_is_shown_for_an_hour(fake: Fake, one: LibcloudDriver) -> None:
+def test_deleted_machine_is_not_listed_though_the_cloud_shows_it(fake: Fake, one: LibcloudDriver) -> None:
     one.create(spec("OUTSCALE"))
     (machine,) = fake.cloud.machines.values()
     machine["State"] = "terminated"
@@ -164,7 +164,7 @@ def test_user_data_may_be_as_long_as_the_cloud_takes_it_and_no_longer(fake: Fake
         ({"key": "k", "region": "x@evil.example"}, "is not a region"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(given: dict[str, Any], told: str) -> None:
+def test_invalid_options_are_refused(given: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidArgumentError, match=told):
         LibcloudDriver(LibcloudOptions(provider="OUTSCALE", secret_file=Path("s"), **given))
 

@@ -1,4 +1,4 @@
-"""What is really sent to each cloud, over a socket, and what is made of the answers. The clouds are fakes of ours."""
+"""Requests to each cloud over a socket, and how the driver reads the responses. The clouds are our fakes."""
 
 from __future__ import annotations
 
@@ -315,7 +315,7 @@ def test_a_list_has_all_pages_in_one_pass(provider: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("provider", [name for name, case in CLOUDS.items() if case.make is not FakeEc2])
-def test_a_wrong_secret_is_told_as_one(provider: str, tmp_path: Path) -> None:
+def test_wrong_secret_raises_authentication_error(provider: str, tmp_path: Path) -> None:
     with opened(provider) as fake:
         (tmp_path / "secret").write_text("not-the-secret" if provider != "GCE" else google_key())
         key = {"key": "nobody"} if provider in ("CLOUDSTACK", "IKOULA") else {}
@@ -328,7 +328,7 @@ def test_a_wrong_secret_is_told_as_one(provider: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("provider", [name for name, case in CLOUDS.items() if case.make is not FakeEc2])
-def test_an_unknown_machine_type_makes_no_sense(provider: str, tmp_path: Path) -> None:
+def test_unknown_machine_type_is_refused(provider: str, tmp_path: Path) -> None:
     with opened(provider) as fake:
         one = driver(provider, fake, tmp_path)
         machine = {**CLOUDS[provider].machine, "shape": "none"}
@@ -369,7 +369,7 @@ PRICES = {
 
 
 @pytest.mark.parametrize("provider", CLOUDS)
-def test_prices_are_those_that_the_cloud_tells_by_the_hour(provider: str, tmp_path: Path) -> None:
+def test_prices_are_the_clouds_own_per_hour(provider: str, tmp_path: Path) -> None:
     with opened(provider) as fake:
         one = driver(provider, fake, tmp_path)
         if provider in PRICES:
@@ -382,7 +382,7 @@ def test_prices_are_those_that_the_cloud_tells_by_the_hour(provider: str, tmp_pa
 
 
 @pytest.mark.parametrize("provider", ["BRIGHTBOX", "OUTSCALE", "OUTSCALE_SAS", "OUTSCALE_INC"])
-def test_where_no_cpus_are_told_there_are_no_shapes(provider: str, tmp_path: Path) -> None:
+def test_clouds_without_cpus_have_no_shapes(provider: str, tmp_path: Path) -> None:
     with opened(provider) as fake, pytest.raises(UnsupportedError):
         driver(provider, fake, tmp_path).shapes()
 

@@ -1,4 +1,4 @@
-"""Tokens that a cloud lends."""
+"""Temporary tokens of a cloud."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Login:
         return {"access_token": f"a-google-token-{next(self._numbers)}", "expires_in": 0}
 
 
-def test_a_token_of_googles_is_hidden_until_it_is_over() -> None:
+def test_google_token_is_hidden_until_it_expires() -> None:
     token = _Token(Login())
     assert [token.access_token for _ in range(3)][-1] == "a-google-token-3"
     told = redacted("a-google-token-1 / a-google-token-2 / a-google-token-3")

@@ -1,4 +1,4 @@
-"""Libcloud's traps, and what goes wrong on the way to a cloud; each over a socket."""
+"""Unsafe defaults of libcloud, and faults of the network; each over a socket."""
 
 from __future__ import annotations
 
@@ -265,9 +265,7 @@ def test_a_wire_sends_nothing_when_the_time_is_over() -> None:
 
 
 @pytest.mark.parametrize(("provider", "path"), [("CLOUDSIGMA", "/servers/detail/"), ("KUBEVIRT", "/virtualmachines")])
-def test_an_answer_that_cannot_be_read_is_not_repeated_with_its_user_data(
-    provider: str, path: str, tmp_path: Path
-) -> None:
+def test_unreadable_response_is_not_shown_with_its_user_data(provider: str, path: str, tmp_path: Path) -> None:
     user_data = base64.b64encode(USER_DATA.encode()).decode()
     cut = Answer(200, f'{{"objects": [{{"meta": {{"cloudinit-user-data": "{user_data}"')
     with (

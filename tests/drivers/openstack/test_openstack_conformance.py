@@ -1,4 +1,4 @@
-"""The kit's rules for drivers on `openstack`, over a real socket, with the fake OpenStack behind it."""
+"""Runs the conformance suite for drivers over a socket, with the fake OpenStack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong in an OpenStack cloud, and what the driver makes of it: over real sockets, with faults on command."""
+"""Faults of an OpenStack cloud, and the driver's errors: over real sockets, with injected faults."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def cloud() -> Iterator[FakeOpenstack]:
         yield fake
 
 
-def test_wrong_credentials_are_told_as_such_and_nothing_is_listed(cloud: FakeOpenstack, tmp_path: Path) -> None:
+def test_wrong_credentials_raise_an_error_and_list_nothing(cloud: FakeOpenstack, tmp_path: Path) -> None:
     with pytest.raises(AuthenticationError, match="password") as refused:
         driver(cloud, tmp_path, password="a-wrong-password").list()
     assert "a-wrong-password" not in str(refused.value)
@@ -80,7 +80,7 @@ def test_a_refused_create_has_the_class_of_its_cause_and_says_what_to_do(
     assert message in refused.value.message
 
 
-def test_a_refusal_is_not_told_by_the_name_of_its_server(cloud: FakeOpenstack, tmp_path: Path) -> None:
+def test_name_of_a_server_does_not_decide_the_error(cloud: FakeOpenstack, tmp_path: Path) -> None:
     for message in ("Invalid input", "Invalid input for field/attribute name. Value: prod-marker-pool."):
         trouble = cloud.trouble(method="POST", path=SERVERS, status=400, message=message)
         with trouble, pytest.raises(InvalidArgumentError):
@@ -88,7 +88,7 @@ def test_a_refusal_is_not_told_by_the_name_of_its_server(cloud: FakeOpenstack, t
 
 
 @pytest.mark.parametrize("status", [413, 429])
-def test_a_rate_limit_says_when_to_come_again(cloud: FakeOpenstack, tmp_path: Path, status: int) -> None:
+def test_rate_limit_says_when_to_retry(cloud: FakeOpenstack, tmp_path: Path, status: int) -> None:
     trouble = cloud.trouble(method="POST", path=SERVERS, status=status, headers={"Retry-After": "42"})
     with trouble as fault, pytest.raises(RateLimitedError) as refused:
         driver(cloud, tmp_path).create(spec())
@@ -108,9 +108,7 @@ def test_a_create_that_a_server_failed_at_is_unknown_and_is_sent_once(
         driver(cloud, tmp_path).list()
 
 
-def test_a_connection_that_breaks_after_the_request_was_sent_leaves_the_outcome_open(
-    cloud: FakeOpenstack, tmp_path: Path
-) -> None:
+def test_broken_connection_after_the_request_means_unknown_outcome(cloud: FakeOpenstack, tmp_path: Path) -> None:
     one = driver(cloud, tmp_path)
     with cloud.trouble(method="POST", path=SERVERS, is_reset=True), pytest.raises(DeadlineError):
         one.create(spec())
@@ -132,9 +130,7 @@ def test_half_a_page_is_no_list(cloud: FakeOpenstack, tmp_path: Path, what: str)
         one.list()
 
 
-def test_a_page_that_is_too_short_while_servers_are_built_is_not_taken_for_the_last(
-    cloud: FakeOpenstack, tmp_path: Path
-) -> None:
+def test_short_page_while_servers_are_built_is_not_the_last(cloud: FakeOpenstack, tmp_path: Path) -> None:
     cloud.project.page, cloud.project.is_short = 4, True
     one = driver(cloud, tmp_path)
     for number in range(5):
@@ -142,9 +138,7 @@ def test_a_page_that_is_too_short_while_servers_are_built_is_not_taken_for_the_l
     assert len(one.list()) == 5
 
 
-def test_a_page_that_comes_once_more_while_servers_are_built_is_no_end_and_no_error(
-    cloud: FakeOpenstack, tmp_path: Path
-) -> None:
+def test_repeated_page_while_servers_are_built_is_neither_end_nor_error(cloud: FakeOpenstack, tmp_path: Path) -> None:
     cloud.project.page, cloud.project.repeats = 2, 2
     one = driver(cloud, tmp_path)
     for number in range(5):
@@ -163,7 +157,7 @@ def test_a_list_whose_cell_is_down_raises_instead_of_missing_machines(cloud: Fak
         one.list()
 
 
-def test_a_list_begins_anew_when_its_marker_went_between_two_pages(cloud: FakeOpenstack, tmp_path: Path) -> None:
+def test_list_restarts_when_its_marker_is_deleted(cloud: FakeOpenstack, tmp_path: Path) -> None:
     one = driver(cloud, tmp_path)
     one.create(spec())
     message = "marker [4711] not found"
@@ -236,7 +230,7 @@ def test_what_was_renamed_or_deleted_by_hand_is_shown_as_it_is(cloud: FakeOpenst
     one.delete(made)
 
 
-def test_an_unknown_state_does_not_break_the_list_and_what_is_gone_is_left_out(
+def test_unknown_state_does_not_break_the_list_and_deleted_ones_are_left_out(
     cloud: FakeOpenstack, tmp_path: Path
 ) -> None:
     one = driver(cloud, tmp_path)
@@ -248,9 +242,7 @@ def test_an_unknown_state_does_not_break_the_list_and_what_is_gone_is_left_out(
     assert seen == {**{name: state for name, state in states.items() if state}, "going": "deleting"}
 
 
-def test_what_nova_has_agreed_to_delete_is_going_although_it_is_still_shown(
-    cloud: FakeOpenstack, tmp_path: Path
-) -> None:
+def test_accepted_deletion_is_listed_as_deleting(cloud: FakeOpenstack, tmp_path: Path) -> None:
     one = driver(cloud, tmp_path)
     going, staying = one.create(spec("going")), one.create(spec("staying"))
     cloud.project.is_slow_to_delete = True
@@ -281,9 +273,7 @@ def test_what_nova_cannot_keep_is_refused_before_it_is_asked(cloud: FakeOpenstac
     one.create(spec(user_data="x" * USER_DATA_LIMIT))  # exactly so much is taken
 
 
-def test_two_images_of_one_name_are_told_and_a_new_one_is_found_after_the_old_one_went(
-    cloud: FakeOpenstack, tmp_path: Path
-) -> None:
+def test_ambiguous_image_is_refused_and_a_replaced_one_is_found(cloud: FakeOpenstack, tmp_path: Path) -> None:
     one = driver(cloud, tmp_path)
     one.create(spec())
     new, other = "6f0f2c0e-6e57-4b62-a4f6-8a4a37f3a0aa", "6f0f2c0e-6e57-4b62-a4f6-8a4a37f3a0ab"
@@ -316,9 +306,7 @@ def test_what_nova_repeats_of_a_request_has_no_user_data_in_it(cloud: FakeOpenst
 
 
 @pytest.mark.parametrize("status", [302, 303, 307])
-def test_a_create_is_not_sent_elsewhere_when_the_answer_says_so(
-    cloud: FakeOpenstack, tmp_path: Path, status: int
-) -> None:
+def test_create_does_not_follow_redirects(cloud: FakeOpenstack, tmp_path: Path, status: int) -> None:
     headers = {"Location": f"{cloud.auth_url.partition('/identity')[0]}{SERVERS}"}
     trouble = cloud.trouble(method="POST", path=SERVERS, status=status, headers=headers, times=1)
     with trouble, pytest.raises(InternalError):
@@ -331,9 +319,7 @@ def test_a_machine_without_an_id_is_not_taken_for_gone(cloud: FakeOpenstack, tmp
         driver(cloud, tmp_path).delete(Machine(name="one", machine_id=""))
 
 
-def test_a_service_that_the_catalogue_does_not_have_is_told_with_what_to_look_at(
-    cloud: FakeOpenstack, tmp_path: Path
-) -> None:
+def test_missing_service_in_the_catalogue_names_the_options_to_check(cloud: FakeOpenstack, tmp_path: Path) -> None:
     with pytest.raises(PreconditionError, match="region"):
         driver(cloud, tmp_path, region="elsewhere").list()
 

@@ -1,4 +1,4 @@
-"""Who we are in an OpenStack cloud, what is ordered of it, and what its flavours are."""
+"""Logins, requests and flavours of an OpenStack cloud."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def clouds_yaml(cloud: FakeOpenstack, file: Path, password: str = PASSWORD) -> N
     file.write_text(yaml.safe_dump({"clouds": {"lab": {"auth": {**auth, **domains}, "region_name": "here"}}}))
 
 
-def test_a_clouds_yaml_says_who_we_are_and_its_secrets_are_hidden(cloud: FakeOpenstack, tmp_path: Path) -> None:
+def test_clouds_yaml_gives_credentials_and_its_secrets_are_hidden(cloud: FakeOpenstack, tmp_path: Path) -> None:
     file = tmp_path / "clouds.yaml"
     clouds_yaml(cloud, file)
     one = OpenstackDriver(OpenstackOptions(cloud="lab", config_file=file))
@@ -193,7 +193,7 @@ def test_an_application_credential_is_enough(cloud: FakeOpenstack, tmp_path: Pat
     assert one.list() == []
 
 
-def test_what_is_wrong_with_the_files_is_told_at_the_start(tmp_path: Path) -> None:
+def test_invalid_credential_files_are_reported_at_start(tmp_path: Path) -> None:
     file = tmp_path / "clouds.yaml"
     with pytest.raises(PreconditionError, match="does not exist"):
         OpenstackDriver(OpenstackOptions(cloud="lab", config_file=file)).start()

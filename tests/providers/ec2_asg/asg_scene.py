@@ -1,4 +1,4 @@
-"""What the tests of Auto Scaling groups have in common."""
+"""Helpers of the tests of Auto Scaling groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Auto Scaling groups in moto, and providers that look at them."""
+"""Auto Scaling groups in moto, and providers that read them."""
 
 from __future__ import annotations
 

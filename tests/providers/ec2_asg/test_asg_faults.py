@@ -1,4 +1,4 @@
-"""What goes wrong at AWS, or on the way there."""
+"""Faults at AWS, or on the way there."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DESCRIBE, SET, END = "DescribeAutoScalingGroups", "SetDesiredCapacity", "Termina
 # -- looking -----------------------------------------------------------------------------------------------------------
 
 
-async def test_when_aws_throttles_the_last_look_stands_and_aws_is_left_alone(
+async def test_rate_limit_keeps_the_last_read_and_pauses_calls(
     cloud: AwsCloud, new_asg: NewAsg, new_provider: NewProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = new_asg(desired=1)
@@ -69,7 +69,7 @@ async def test_when_aws_throttles_the_last_look_stands_and_aws_is_left_alone(
     ],
     ids=lambda value: value.kind.value + value.code if isinstance(value, Fault) else "",
 )
-async def test_a_look_that_fails_changes_nothing(
+async def test_failed_read_changes_nothing(
     cloud: AwsCloud,
     new_asg: NewAsg,
     new_provider: NewProvider,
@@ -89,7 +89,7 @@ async def test_a_look_that_fails_changes_nothing(
     await provider.refresh()
 
 
-async def test_wrong_credentials_and_a_wrong_clock_are_told(
+async def test_wrong_credentials_and_a_wrong_clock_are_reported(
     cloud: AwsCloud, new_asg: NewAsg, new_provider: NewProvider
 ) -> None:
     name = new_asg()
@@ -105,7 +105,7 @@ async def test_wrong_credentials_and_a_wrong_clock_are_told(
         await late.refresh()
 
 
-async def test_a_caller_that_gives_up_leaves_the_look_running_and_the_next_one_joins_it(
+async def test_read_continues_after_a_caller_gives_up_and_the_next_joins_it(
     cloud: AwsCloud, new_asg: NewAsg, new_provider: NewProvider
 ) -> None:
     name = new_asg(desired=1)
@@ -118,7 +118,7 @@ async def test_a_caller_that_gives_up_leaves_the_look_running_and_the_next_one_j
     assert len(cloud.proxy.called(DESCRIBE)) == asked + 1
 
 
-async def test_a_look_that_began_before_a_change_does_not_undo_it(
+async def test_read_that_began_before_a_change_does_not_undo_it(
     new_asg: NewAsg, new_provider: NewProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = new_asg(desired=1)
@@ -141,7 +141,7 @@ async def test_a_look_that_began_before_a_change_does_not_undo_it(
     assert await provider.target_size(name) == 3
 
 
-async def test_one_broken_group_is_left_out_and_told_and_the_other_works(
+async def test_broken_group_is_left_out_and_the_other_works(
     cloud: AwsCloud, new_asg: NewAsg, new_provider: NewProvider
 ) -> None:
     template = cloud.client.create_launch_template(
@@ -199,7 +199,7 @@ async def test_an_increase_whose_answer_is_lost_is_made_once(
     [Kind.HTML, *(pytest.param(kind, marks=THOROUGH) for kind in (Kind.LOST, Kind.HANG))],
     ids=lambda kind: kind.value,
 )
-async def test_an_end_whose_answer_is_lost_lowers_the_desired_capacity_once(
+async def test_termination_with_a_lost_response_lowers_the_desired_capacity_once(
     cloud: AwsCloud, new_asg: NewAsg, new_provider: NewProvider, kind: Kind
 ) -> None:
     name = new_asg(desired=3)
@@ -212,7 +212,7 @@ async def test_an_end_whose_answer_is_lost_lowers_the_desired_capacity_once(
     assert len(cloud.proxy.called(END)) == asked + 1
 
 
-async def test_an_end_that_was_not_carried_out_is_not_sent_twice(
+async def test_termination_that_was_not_done_is_not_sent_twice(
     cloud: AwsCloud, new_asg: NewAsg, new_provider: NewProvider
 ) -> None:
     name = new_asg(desired=2)
@@ -242,7 +242,7 @@ async def test_when_nothing_can_be_seen_the_outcome_is_unknown_and_shows_later(
     assert await provider.target_size(name) == 1
 
 
-async def test_an_aws_that_hangs_is_not_waited_for_longer_than_the_autoscaler_waits(
+async def test_change_gives_up_on_a_hanging_aws_before_the_autoscaler_does(
     cloud: AwsCloud, new_asg: NewAsg, new_provider: NewProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cloudgraft.providers.ec2_asg.changes._CHANGE_SECONDS", 4.5)
@@ -260,7 +260,7 @@ async def test_an_aws_that_hangs_is_not_waited_for_longer_than_the_autoscaler_wa
     assert desired(cloud, name) <= 1
 
 
-async def test_a_refusal_for_good_is_told_and_nothing_is_done(
+async def test_final_refusal_is_raised_and_nothing_is_done(
     cloud: AwsCloud, new_asg: NewAsg, new_provider: NewProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cloudgraft.providers.ec2_asg.changes._CHANGE_SECONDS", 4.5)  # it must run out

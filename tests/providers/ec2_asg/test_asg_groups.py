@@ -139,7 +139,7 @@ async def test_a_foreign_node_stops_the_whole_deletion(
     assert described(cloud, name)["DesiredCapacity"] == 1
 
 
-async def test_giving_back_takes_only_what_never_came_and_never_fails(
+async def test_decrease_removes_only_missing_instances_and_never_fails(
     cloud: AwsCloud, new_asg: NewAsg, new_provider: NewProvider, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = new_asg(desired=1)
@@ -188,7 +188,7 @@ async def test_a_placeholder_stays_a_name_of_its_instance(
     assert (described(cloud, name)["DesiredCapacity"], members(cloud, name)) == (0, [])
 
 
-async def test_below_the_minimum_of_aws_what_never_came_is_given_up(
+async def test_missing_instances_below_the_minimum_of_aws_are_given_up(
     cloud: AwsCloud, new_asg: NewAsg, new_provider: NewProvider
 ) -> None:
     """R38: the autoscaler may delete what failed below the minimum; AWS lets nobody go there."""
@@ -210,7 +210,7 @@ async def test_below_the_minimum_of_aws_what_never_came_is_given_up(
     assert len(await provider.instances(name)) == 2
 
 
-async def test_lifecycles_are_told_in_the_autoscalers_words(
+async def test_lifecycles_have_the_autoscalers_states(
     cloud: AwsCloud, new_asg: NewAsg, new_provider: NewProvider
 ) -> None:
     name = new_asg(desired=5)

@@ -1,4 +1,4 @@
-"""What others do to the groups, and launches that fail."""
+"""Changes by other clients, and failed launches."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_a_group_that_is_resized_by_hand_is_shown_and_grown_as_it_is_now(
     assert group.max_size == 4
 
 
-async def test_an_instance_that_is_ended_by_hand_is_replaced_and_its_node_can_be_deleted(
+async def test_instance_ended_by_hand_is_replaced_and_its_node_can_be_deleted(
     cloud: AwsCloud, new_asg: NewAsg, new_provider: NewProvider
 ) -> None:
     name = new_asg(desired=2)
@@ -79,7 +79,7 @@ async def test_an_instance_that_is_ended_by_hand_is_replaced_and_its_node_can_be
     assert lost not in members(cloud, name)
 
 
-async def test_after_a_restart_the_node_of_an_instance_that_has_ended_can_still_be_deleted(
+async def test_node_of_an_ended_instance_can_be_deleted_after_a_restart(
     cloud: AwsCloud, new_asg: NewAsg, new_provider: NewProvider
 ) -> None:
     name, other = new_asg(desired=1), new_asg(desired=1)
@@ -124,7 +124,7 @@ async def test_a_suspended_launch_is_told(cloud: AwsCloud, new_asg: NewAsg, new_
         ("The wind was from the east.", "launch_failed", ErrorClass.OTHER),
     ],
 )
-async def test_a_launch_that_failed_is_told_in_the_autoscalers_words_and_can_be_deleted(
+async def test_failed_launch_has_the_autoscalers_error_class_and_can_be_deleted(
     cloud: AwsCloud, new_asg: NewAsg, new_provider: NewProvider, message: str, code: str, error_class: int
 ) -> None:
     name = new_asg(desired=1)
@@ -143,7 +143,7 @@ async def test_a_launch_that_failed_is_told_in_the_autoscalers_words_and_can_be_
         assert await provider.target_size(name) == 1
 
 
-async def test_an_older_failure_is_not_told_of_what_was_asked_for_later(
+async def test_older_failure_does_not_apply_to_later_requests(
     cloud: AwsCloud, new_asg: NewAsg, new_provider: NewProvider
 ) -> None:
     name = new_asg()

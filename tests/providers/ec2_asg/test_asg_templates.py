@@ -1,4 +1,4 @@
-"""What nodes of a group look like, how they are treated, what they cost, and what can be written about it."""
+"""Templates, autoscaling options and prices of groups, and tags and overrides for them."""
 
 from __future__ import annotations
 

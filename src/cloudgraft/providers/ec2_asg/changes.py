@@ -31,7 +31,6 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.sdk.event_loop import BlockingPool
 
-Observe = Callable[[Group, Asg, ReadTime], None]
 _CHANGE_SECONDS: Final = 4.5  # seconds for a change with all its requests: the autoscaler waits 5
 _FRESH: Final = 1.0  # seconds for which a read is fresh enough to terminate an instance
 _AGAIN: Final = (0.3, 0.9)  # seconds before a retry of a temporary refusal
@@ -44,7 +43,7 @@ class Changes:
 
     _cloud: AutoScaling
     _pool: BlockingPool
-    _observe: Observe  # called after every read of a group
+    _observe: Callable[[Group, Asg, ReadTime], None]  # called after every read of a group
 
     async def increase(self, group: Group, delta: int) -> None:
         """Raises the desired capacity. After an error, nothing was started unless the error says otherwise (R45)."""
