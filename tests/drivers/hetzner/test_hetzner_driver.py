@@ -192,7 +192,7 @@ def test_what_is_gone_is_deleted_already(fake: FakeHetzner, driver: HetznerDrive
 def test_protected_server_raises_an_error_and_stays(fake: FakeHetzner, driver: HetznerDriver) -> None:
     made = driver.create(spec("m-1"))
     fake.project.act(int(made.machine_id), "change_protection", {"delete": True, "rebuild": True})
-    with pytest.raises(PreconditionError, match="remove the server's protection"):
+    with pytest.raises(PreconditionError, match="remove its protection"):
         driver.delete(made)
     assert fake.project.alive() == ["m-1"]
 

@@ -38,7 +38,7 @@ async def test_a_group_that_is_deleted_by_hand_goes_and_one_that_lost_its_tag_to
     tag = {"ResourceId": untagged, "ResourceType": "auto-scaling-group", "Key": "k8s.io/cluster-autoscaler/prod"}
     cloud.scaling.delete_tags(Tags=[tag])
     for name in (deleted, untagged):
-        with pytest.raises(NotFoundError, match="do not select it"):
+        with pytest.raises(NotFoundError, match="no longer select it"):
             await provider.increase_size(name, 1)
     await provider.refresh()
     assert [group.id for group in await provider.node_groups()] == [left]
