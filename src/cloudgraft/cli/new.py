@@ -10,7 +10,7 @@ from string import Template
 import click
 
 from cloudgraft._version import __version__
-from cloudgraft.drivers.http.receiver import write_receiver
+from cloudgraft.drivers.http.contract import write_receiver
 from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, UnavailableError
 from cloudgraft.sdk.files import exists, is_directory
 

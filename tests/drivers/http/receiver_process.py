@@ -16,8 +16,8 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from cloudgraft.certs.authority import Bundle
+from cloudgraft.drivers.http.contract import write_receiver
 from cloudgraft.drivers.http.options import Options
-from cloudgraft.drivers.http.receiver import write_receiver
 
 HMAC_KEY = "the-key-that-both-sides-have"
 

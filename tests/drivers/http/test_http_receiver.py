@@ -20,11 +20,10 @@ from cloudgraft.conformance.report import Status
 from cloudgraft.drivers.common.machine_json import dump_json, machine_from_json, machine_to_json, spec_to_json
 from cloudgraft.drivers.http import contract
 from cloudgraft.drivers.http.driver import HttpDriver
-from cloudgraft.drivers.http.openapi import SCHEMAS, describe, description_json
 from cloudgraft.drivers.http.options import Options
-from cloudgraft.drivers.http.receiver import receiver_source, write_receiver
 from cloudgraft.sdk.driver import Driver, MachineSpec
 from cloudgraft.sdk.errors import AlreadyExistsError, AuthenticationError, error_table
+from scripts.http_receiver import OPERATIONS, SCHEMAS, describe, description_json, receiver_source
 from tests.drivers.http.json_schema import Described
 from tests.drivers.http.misbehaving_server import Rogue, makes
 from tests.drivers.http.receiver_process import HMAC_KEY, ReceiverProcess
@@ -180,6 +179,11 @@ def test_generated_files_are_current() -> None:
     assert (ROOT / "examples/http/receiver.py").read_text() == receiver_source()
 
 
+def test_new_receiver_writes_the_generated_program(tmp_path: Path) -> None:
+    contract.write_receiver(tmp_path / "receiver.py")
+    assert (tmp_path / "receiver.py").read_text() == receiver_source()
+
+
 def test_the_description_is_whole() -> None:
     """As OpenAPI 3.1 wants it: every reference leads somewhere, everything is used, ids and parameters fit."""
     described = Described(describe())
@@ -204,7 +208,7 @@ def test_the_description_is_whole() -> None:
             assert [f"{{{each['name']}}}" for each in inside if each["in"] == "path"] == [
                 part for part in path.split("/") if part.startswith("{")
             ]
-    assert sorted(found) == sorted((each.id, each.method, each.path) for each in contract.OPERATIONS)
+    assert sorted(found) == sorted((each.id, each.method, each.path) for each in OPERATIONS)
     bare = {path.partition("{")[0] for path in document["paths"]}
     assert len(bare) == len(document["paths"]), "two paths that differ only in the name of a parameter are one"
 
@@ -259,7 +263,7 @@ async def test_the_answers_of_the_stub_are_as_described(tmp_path: Path) -> None:
         assert ask(receiver, "DELETE", f"{place}?name=pool-1")[0] == 204
         assert ask(receiver, "DELETE", f"{place}?name=pool-1")[0] == 404
         assert receiver.ask("GET", "/nothing")[0] == 404
-    assert {operation for operation, _ in met} == {operation.id for operation in contract.OPERATIONS}
+    assert {operation for operation, _ in met} == {operation.id for operation in OPERATIONS}
     assert codes == {"quota_exceeded", "invalid_argument", "precondition", "not_found"}
 
 
@@ -267,7 +271,7 @@ def test_a_receiver_is_never_written_over(tmp_path: Path) -> None:
     path = tmp_path / "receiver.py"
     path.write_text("mine")
     with pytest.raises(AlreadyExistsError, match="there already"):
-        write_receiver(path)
+        contract.write_receiver(path)
     assert path.read_text() == "mine"
 
 
@@ -283,7 +287,7 @@ def test_a_receiver_is_never_written_over(tmp_path: Path) -> None:
 )
 def test_the_stub_is_closed_by_default(arguments: tuple[str, ...], tmp_path: Path) -> None:
     """Law 9."""
-    write_receiver(tmp_path / "receiver.py")
+    contract.write_receiver(tmp_path / "receiver.py")
     command = [sys.executable, "receiver.py", *arguments]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 2

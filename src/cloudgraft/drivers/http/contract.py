@@ -1,6 +1,7 @@
-"""Defines the HTTP contract with receivers: paths, query parameters, headers, and the signature.
+"""Defines the HTTP contract with receivers: query parameters, headers, and the signature.
 
-The driver, the OpenAPI description and the example receiver all use these definitions. They are the wire format: a
+The driver uses these definitions; scripts/http_receiver.py generates the OpenAPI description and the example receiver
+from them. They are the wire format: a
 change here breaks receivers in use.
 """
 
@@ -8,9 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from dataclasses import dataclass
+import importlib.resources
 from datetime import timedelta
+from pathlib import Path
 from typing import Final
+
+from cloudgraft.sdk.errors import AlreadyExistsError, UnavailableError
 
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"  # of a create: the machine's name, which is in the path too
 PAGE_TOKEN: Final = "pageToken"  # noqa: S105 - where a page of the list begins
@@ -20,26 +24,7 @@ SIGNATURE: Final = "Cloudgraft-Signature"
 SIGNATURE_VERSION: Final = "v1"
 SIGNATURE_AGE: Final = timedelta(minutes=5)  # a receiver refuses older signatures, and those as far in the future
 SHORTEST_KEY: Final = 16  # bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
-    """One endpoint. ``path`` is below the base URL; a change is a call that may change something."""
-
-    id: str
-    method: str
-    path: str
-    is_change: bool = False
-    is_optional: bool = False
-
-
-OPERATIONS: Final = (
-    Operation(id="createMachine", method="PUT", path="/machines/{machine}", is_change=True),
-    Operation(id="deleteMachine", method="DELETE", path="/machines/{machine}", is_change=True),
-    Operation(id="listMachines", method="GET", path="/machines"),
-    Operation(id="listShapes", method="GET", path="/shapes", is_optional=True),
-    Operation(id="listPrices", method="GET", path="/prices", is_optional=True),
-)
+_EXAMPLE: Final = "receiver.py.txt"  # the suffix keeps tools from taking it for code
 
 
 def sign(key: bytes, method: str, target: str, body: bytes, *, at: int, nonce: str) -> str:
@@ -52,3 +37,15 @@ def sign(key: bytes, method: str, target: str, body: bytes, *, at: int, nonce: s
     text = "\n".join((SIGNATURE_VERSION, method, target, str(at), nonce, digest))
     mac = hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
     return f"t={at},n={nonce},{SIGNATURE_VERSION}={mac}"
+
+
+def write_receiver(path: Path) -> None:
+    """Writes the example receiver to a new file: a program that runs as it is."""
+    program = importlib.resources.files(__package__).joinpath(_EXAMPLE).read_text("utf-8")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(program)
+    except FileExistsError:
+        raise AlreadyExistsError(f"{path} is there already: choose another name, or move it away") from None
+    except OSError as error:
+        raise UnavailableError(f"cannot write {path}: {error.strerror}") from error

@@ -1,15 +1,43 @@
-"""Generates the OpenAPI description of a receiver and its JSON Schemas, from the definitions of the driver."""
+"""Generates the OpenAPI description of a receiver for the driver `http`, and the example receiver from it.
+
+Both follow from the contract that the driver itself uses: :mod:`cloudgraft.drivers.http.contract`.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Final
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
 
 from cloudgraft.drivers.http import contract
-from cloudgraft.drivers.http.contract import OPERATIONS, Operation
 from cloudgraft.sdk.driver import MachineState
 from cloudgraft.sdk.errors import error_table
 from cloudgraft.sdk.types import TAINT_EFFECTS
+
+# -- endpoints ---------------------------------------------------------------------------------------------------------
+# As the driver calls them.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One endpoint. ``path`` is below the base URL."""
+
+    id: str
+    method: str
+    path: str
+    is_optional: bool = False
+
+
+OPERATIONS: Final = (
+    Operation(id="createMachine", method="PUT", path="/machines/{machine}"),
+    Operation(id="deleteMachine", method="DELETE", path="/machines/{machine}"),
+    Operation(id="listMachines", method="GET", path="/machines"),
+    Operation(id="listShapes", method="GET", path="/shapes", is_optional=True),
+    Operation(id="listPrices", method="GET", path="/prices", is_optional=True),
+)
+
 
 # -- schemas -----------------------------------------------------------------------------------------------------------
 # The JSON of both directions as JSON Schemas, for the OpenAPI description. Tests compare them with the code that reads.
@@ -326,3 +354,61 @@ def _security() -> Schema:
         },
         "bearer": {"type": "http", "scheme": "bearer", "description": "What is in `tokenFile`."},
     }
+
+
+# -- the example receiver ----------------------------------------------------------------------------------------------
+
+_TEMPLATE: Final = Path(__file__).with_name("http_receiver.py.tmpl")  # the suffix keeps tools from taking it for code
+_PLACE: Final = re.compile(r"\$([a-z_]+)")
+
+
+def receiver_source() -> str:
+    """Returns the program of the example receiver, for the receiver that the driver calls."""
+    facts = _facts(describe())
+
+    def fact(match: re.Match[str]) -> str:
+        if match[1] not in facts:
+            raise LookupError(
+                f"the template of the receiver asks for {match[1]!r}, which the description does not have"
+            )
+        return facts[match[1]]
+
+    return _PLACE.sub(fact, _TEMPLATE.read_text("utf-8"))
+
+
+def _facts(description: dict[str, Any]) -> dict[str, str]:
+    """Returns the parts of the description that the program uses, as Python."""
+    parts = description["components"]
+    signature = parts["securitySchemes"]["signature"]
+    parameters = parts["parameters"]
+    signed = (signature["name"], signature["x-version"], signature["x-age"], signature["x-shortest-key"])
+    error = parts["schemas"]["Error"]["properties"]["error"]["properties"]["code"]
+    return {
+        "version": description["info"]["version"],
+        "routes": _several("(", ")", [_python(route) for route in _routes(description["paths"])]),
+        "statuses": _several("{", "}", [f"{_python(code)}: {status}" for code, status in error["x-statuses"].items()]),
+        "required": _python(tuple(parts["schemas"]["MachineSpec"]["required"])),
+        "signature": _python(signed),
+        "queries": _python((parameters["PageToken"]["name"], parameters["MachineName"]["name"])),
+        "idempotency_key": _python(parameters["IdempotencyKey"]["name"]),
+    }
+
+
+def _routes(paths: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Returns method, regular expression of the path, and operation of each route."""
+    return [
+        (method.upper(), re.sub(r"\{\w+\}", "([^/]+)", path), operation["operationId"])
+        for path, operations in paths.items()
+        for method, operation in operations.items()
+    ]
+
+
+def _several(begin: str, end: str, lines: list[str]) -> str:
+    return "\n".join([begin, *(f"    {line}," for line in lines), end])
+
+
+def _python(value: object) -> str:
+    """Writes a value as the formatter would: with double quotes."""
+    if isinstance(value, tuple):
+        return f"({', '.join(_python(item) for item in value)})"
+    return json.dumps(value)
