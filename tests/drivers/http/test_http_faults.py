@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from cloudgraft.certs.authority import DEFAULT_HOSTS, Bundle, create_bundle
-from cloudgraft.drivers.http.connections import Connections
+from cloudgraft.drivers.http.client import Connections
 from cloudgraft.drivers.http.driver import HttpDriver
 from cloudgraft.drivers.http.options import Options
 from cloudgraft.sdk.driver import Idempotency, Machine, MachineSpec
