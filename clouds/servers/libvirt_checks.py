@@ -16,9 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from cloudgraft.drivers.libvirt.domains import uuid_of
+from cloudgraft.drivers.libvirt.domains import disk_volume, seed_volume, uuid_of
 from cloudgraft.drivers.libvirt.driver import LibvirtDriver
-from cloudgraft.drivers.libvirt.xml_documents import disk_volume, seed_volume
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.drivers.exec.results import EXIT_CODES
+from cloudgraft.drivers.exec.runner import EXIT_CODES
 from cloudgraft.sdk.driver import MachineState, Price, Shape
 from cloudgraft.sdk.errors import (
     CloudgraftError,

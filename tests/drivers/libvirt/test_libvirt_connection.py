@@ -15,9 +15,9 @@ import pytest
 from cloudgraft.drivers.libvirt import connection as connection_module
 from cloudgraft.drivers.libvirt import driver as driver_module
 from cloudgraft.drivers.libvirt.connection import Connection, told
+from cloudgraft.drivers.libvirt.domains import Image, Offer
 from cloudgraft.drivers.libvirt.driver import LibvirtDriver
 from cloudgraft.drivers.libvirt.options import LibvirtOptions, ShapeOptions
-from cloudgraft.drivers.libvirt.xml_documents import Image, Offer
 from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InvalidArgumentError, UnavailableError
 

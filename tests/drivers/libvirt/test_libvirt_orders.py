@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from cloudgraft.drivers.common.locks import NamedLocks
-from cloudgraft.drivers.libvirt.domains import Marks, uuid_of
+from cloudgraft.drivers.libvirt.domains import Image, Marks, Offer, uuid_of
 from cloudgraft.drivers.libvirt.errors import ERRORS, error_of
 from cloudgraft.drivers.libvirt.options import DomainType, LibvirtOptions, Network, ShapeOptions
 from cloudgraft.drivers.libvirt.order import Order, check_room, order_of, wish_of
-from cloudgraft.drivers.libvirt.xml_documents import Image, Offer
 from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,

@@ -11,12 +11,20 @@ import pytest
 
 from cloudgraft.drivers.libvirt.domains import (
     NAMESPACE,
+    Image,
     Marks,
+    Plan,
+    disk_volume,
+    domain_xml,
     has_run,
     is_being_made,
     machine_of,
     may_be_ours,
+    new_volume,
     provider_id,
+    read_image,
+    read_offer,
+    seed_volume,
     uuid_of,
 )
 from cloudgraft.drivers.libvirt.options import (
@@ -27,16 +35,6 @@ from cloudgraft.drivers.libvirt.options import (
     Network,
     SeedBus,
     ShapeOptions,
-)
-from cloudgraft.drivers.libvirt.xml_documents import (
-    Image,
-    Plan,
-    disk_volume,
-    domain_xml,
-    new_volume,
-    read_image,
-    read_offer,
-    seed_volume,
 )
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState
 

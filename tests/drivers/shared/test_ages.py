@@ -8,7 +8,7 @@ import pytest
 
 from cloudgraft.drivers.common.listing import age_of, is_younger
 from cloudgraft.drivers.hetzner.servers import machine_of
-from cloudgraft.drivers.hosts.switch import age
+from cloudgraft.drivers.hosts.driver import age
 from cloudgraft.drivers.libvirt.domains import Marks, is_being_made
 from cloudgraft.sdk.driver import MachineState
 

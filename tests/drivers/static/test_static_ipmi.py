@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cloudgraft.drivers.hosts.switch import PowerState
+from cloudgraft.drivers.hosts.driver import PowerState
 from cloudgraft.drivers.static import Host
 from cloudgraft.sdk.driver import MachineState
 from cloudgraft.sdk.errors import DeadlineError

@@ -22,8 +22,7 @@ from cloudgraft.drivers.common.machine_json import (
 )
 from cloudgraft.drivers.common.secrets import error_without, without
 from cloudgraft.drivers.exec.options import ExecOptions
-from cloudgraft.drivers.exec.results import check_success, failure_of, printable
-from cloudgraft.drivers.exec.runner import Call, Runner
+from cloudgraft.drivers.exec.runner import Call, Runner, check_success, failure_of, printable
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError, UnsupportedError
 

@@ -30,9 +30,6 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.sdk.list_budget import spend_bytes
 
-# -- Manages connections to one receiver: reloads TLS files, and records how far a call got ----------------------------
-
-
 # -- TLS ---------------------------------------------------------------------------------------------------------------
 # Our side of TLS: the trusted CA and our own certificate, reloaded when their files change.
 

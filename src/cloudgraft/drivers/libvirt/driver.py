@@ -22,17 +22,19 @@ from cloudgraft.drivers.libvirt.connection import Connection
 from cloudgraft.drivers.libvirt.domains import (
     KnownMarks,
     Marks,
+    disk_volume,
+    domain_xml,
     has_run,
     is_active,
     is_being_made,
     machine_of,
     may_be_ours,
+    seed_volume,
     uuid_of,
 )
 from cloudgraft.drivers.libvirt.host import Host, Seen
 from cloudgraft.drivers.libvirt.options import LibvirtOptions, MachineSettings
 from cloudgraft.drivers.libvirt.order import Order, check_room, order_of, wish_of
-from cloudgraft.drivers.libvirt.xml_documents import disk_volume, domain_xml, seed_volume
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import Machine, MachineSpec, Shape
 from cloudgraft.sdk.errors import (

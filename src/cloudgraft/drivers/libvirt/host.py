@@ -10,11 +10,19 @@ from typing import Any, Final
 import libvirt
 
 from cloudgraft.drivers.libvirt.connection import Connection, code_of, told
-from cloudgraft.drivers.libvirt.domains import NAMESPACE, Marks, may_be_ours
+from cloudgraft.drivers.libvirt.domains import (
+    NAMESPACE,
+    Image,
+    Marks,
+    Offer,
+    may_be_ours,
+    new_volume,
+    read_image,
+    read_offer,
+)
 from cloudgraft.drivers.libvirt.errors import GONE, NO_METADATA, NO_POOL, NO_VOLUME, NOT_NOW
 from cloudgraft.drivers.libvirt.options import LibvirtOptions, Network
 from cloudgraft.drivers.libvirt.order import Order
-from cloudgraft.drivers.libvirt.xml_documents import Image, Offer, new_volume, read_image, read_offer
 from cloudgraft.sdk.errors import UnavailableError
 
 _CHUNK: Final = 128 * 1024  # bytes of an upload that are sent at once

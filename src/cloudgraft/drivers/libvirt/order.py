@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.common.seed_iso import seed_iso
-from cloudgraft.drivers.libvirt.domains import Marks, is_active, may_be_ours
+from cloudgraft.drivers.libvirt.domains import OVERLAY_FORMAT, Image, Marks, Offer, Plan, is_active, may_be_ours
 from cloudgraft.drivers.libvirt.options import (
     PLAIN_ARCH,
     Disk,
@@ -17,7 +17,6 @@ from cloudgraft.drivers.libvirt.options import (
     Network,
     ShapeOptions,
 )
-from cloudgraft.drivers.libvirt.xml_documents import OVERLAY_FORMAT, Image, Offer, Plan
 from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.sdk.errors import InvalidArgumentError, OutOfStockError
 from cloudgraft.sdk.quantity import amount

@@ -2,7 +2,7 @@
 
 A machine's VMID is derived from its name. VMIDs are unique in a cluster, and Proxmox refuses a clone to a used one:
 this makes a second create of a name safe, since names themselves need not be unique there.
-:mod:`cloudgraft.drivers.proxmox.making` describes how an interrupted create continues.
+:mod:`cloudgraft.drivers.proxmox.lifecycle` describes how an interrupted create continues.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from cloudgraft.drivers.common.secrets import error_without
 from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.proxmox.api import Api
 from cloudgraft.drivers.proxmox.inventory import Marks, vmid_of
+from cloudgraft.drivers.proxmox.lifecycle import Making, Order, Removal
 from cloudgraft.drivers.proxmox.machines import Machines, Marking
-from cloudgraft.drivers.proxmox.making import Making, Order
 from cloudgraft.drivers.proxmox.options import ProxmoxOptions
-from cloudgraft.drivers.proxmox.removal import Removal
 from cloudgraft.drivers.proxmox.settings import MachineSettings
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState, Shape

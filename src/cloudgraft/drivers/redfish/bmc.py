@@ -25,7 +25,7 @@ from sushy.exceptions import InvalidParameterValueError, MissingActionError, Mis
 from cloudgraft.drivers.common.error_table import retry_after
 from cloudgraft.drivers.common.requests_calls import error_of_request, limit_answers
 from cloudgraft.drivers.common.secrets import SecretFile
-from cloudgraft.drivers.hosts.switch import PowerState
+from cloudgraft.drivers.hosts.driver import PowerState
 from cloudgraft.drivers.redfish.errors import error_of
 from cloudgraft.drivers.redfish.options import Auth, Boot, RedfishHost, RedfishOptions
 from cloudgraft.sdk.errors import (

@@ -14,20 +14,292 @@ reason.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import os
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
+from cloudgraft.drivers.common.secrets import error_without
 from cloudgraft.drivers.common.section import read_section
-from cloudgraft.drivers.hosts.driver import HostsDriver
+from cloudgraft.drivers.common.seed_iso import seed_iso
+from cloudgraft.drivers.hosts.assignments import Assignment
+from cloudgraft.drivers.hosts.driver import HostsDriver, PowerState, Times, age
 from cloudgraft.drivers.hosts.inventory import Inventory
-from cloudgraft.drivers.hosts.switch import Times
-from cloudgraft.drivers.redfish.bmc import Seen
-from cloudgraft.drivers.redfish.options import MachineSettings, RedfishHost, RedfishOptions
-from cloudgraft.drivers.redfish.switch import Controllers, declared_shape, seen_shape
+from cloudgraft.drivers.redfish.bmc import Bmc, Order, Seen
+from cloudgraft.drivers.redfish.options import (
+    LONGEST_CREATE,
+    Auth,
+    MachineSettings,
+    RedfishHost,
+    RedfishOptions,
+    ShapeOptions,
+)
 from cloudgraft.sdk.driver import MachineSpec, Shape
-from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
+from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError, UnavailableError
+from cloudgraft.sdk.event_loop import BlockingPool
+from cloudgraft.sdk.quantity import Quantity
+
+# -- capacity ----------------------------------------------------------------------------------------------------------
+# What hosts hold: as the options say, or as their controllers tell it.
+
+_PODS: Final = 110
+_SHOWN: Final = 5  # hosts that a message names
+_KIB: Final = 1 << 20  # of a GiB
+
+
+def shortfall(seen: Seen, wanted: Mapping[str, Quantity]) -> str:
+    """What a host has less of than its shape says; empty when nothing, or when its controller does not tell.
+
+    Memory is compared in whole GiB, as controllers round it.
+    """
+    cpus, memory = wanted["cpu"], wanted["memory"]
+    lacks = []
+    if seen.cpus is not None and Quantity(str(seen.cpus)) < cpus:
+        lacks.append(f"{seen.cpus} of {cpus} CPUs")
+    if seen.memory is not None and Quantity(f"{int(seen.memory) + 1}Gi") <= memory:
+        lacks.append(f"{seen.memory} GiB of {memory} memory")
+    return " and ".join(lacks)
+
+
+def declared_shape(name: str, options: ShapeOptions) -> Shape:
+    """One that the options describe."""
+    capacity = {"pods": Quantity(_PODS), **options.capacity()}
+    return Shape(name=name, capacity=capacity, labels={**_labels(name), **options.labels})
+
+
+def seen_shape(name: str, hosts: Mapping[str, Seen | str]) -> Shape:
+    """One of which only its hosts are known: by their ids, what their controllers tell, or why they do not.
+
+    One controller that is away changes nothing. Hosts that differ are no shape, and all of them silent neither.
+    """
+    known = {host: seen for host, seen in hosts.items() if isinstance(seen, Seen)}
+    kinds: dict[tuple[Decimal, Decimal], list[str]] = {}
+    for host, seen in known.items():
+        if seen.cpus is not None and seen.memory is not None:
+            kinds.setdefault((seen.cpus, seen.memory), []).append(host)
+    if len(kinds) != 1:
+        return Shape(name=name, capacity={}, labels=_labels(name), problem=_problem(name, kinds, hosts))
+    ((cpus, memory),) = kinds
+    capacity = {"cpu": Quantity(str(cpus)), "memory": Quantity(f"{int(memory * _KIB)}Ki"), "pods": Quantity(_PODS)}
+    return Shape(name=name, capacity=capacity, labels=_labels(name))
+
+
+def _problem(name: str, kinds: Mapping[tuple[Decimal, Decimal], Sequence[str]], hosts: Mapping[str, Seen | str]) -> str:
+    fix = f"say under shapes what {name} holds"
+    if kinds:
+        told = "; ".join(f"{_some(ids)}: {cpus} CPUs, {memory} GiB" for (cpus, memory), ids in kinds.items())
+        return f"the hosts of the shape {name} differ ({told}): give them shapes of their own, or {fix}"
+    why = next((seen for seen in hosts.values() if isinstance(seen, str)), "the controllers do not tell")
+    return f"what the hosts of the shape {name} hold is not known ({_some(list(hosts))}: {why}); {fix}"
+
+
+def _some(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
+    return f"{', '.join(ids[:_SHOWN])}{more}"
+
+
+def _labels(name: str) -> Mapping[str, str]:
+    return {"kubernetes.io/os": "linux", "node.kubernetes.io/instance-type": name}
+
+
+# -- seeds -------------------------------------------------------------------------------------------------------------
+# Images with user data, in a directory that a web server of the user's publishes to the controllers. They hold secrets.
+# So nobody but the owner and the group of the directory may read them here, and their names cannot be guessed by
+# whoever reaches the web server. An image is removed when its machine is told to switch off.
+
+_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
+_TOKEN: Final = 16  # bytes of chance in a name
+_MODE: Final = 0o640  # its web server reads it by the group, which a directory with setgid hands on
+
+
+class Seeds:
+    """The directory. Its methods block."""
+
+    def __init__(self, directory: Path, url: str) -> None:
+        self._directory = directory
+        self._url = url.rstrip("/")
+
+    def check(self) -> None:
+        """Raises PreconditionError when nothing can be put there."""
+        if not self._directory.is_dir() or not os.access(self._directory, os.W_OK | os.X_OK):
+            raise PreconditionError(f"seedDirectory: {self._directory} is no directory that can be written")
+
+    def expect_name(self, name: str) -> None:
+        """Raises InvalidArgumentError when no image can be named after the machine."""
+        if not _NAME.fullmatch(name):
+            raise InvalidArgumentError(f"the name {name!r} cannot be the name of a file")
+
+    def put(self, name: str, user_data: str) -> str:
+        """Writes the image for one machine, in the place of an older one, and tells where controllers find it."""
+        self.expect_name(name)
+        self.remove(name)
+        file = self._directory / f"{name}.{secrets.token_hex(_TOKEN)}.iso"
+        try:
+            descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "wb") as opened:
+                opened.write(seed_iso(name=name, user_data=user_data))
+                os.fchmod(descriptor, _MODE)
+        except OSError as error:
+            raise PreconditionError(f"seedDirectory: cannot write to {self._directory}: {error.strerror}") from None
+        return f"{self._url}/{file.name}"
+
+    def remove(self, name: str) -> None:
+        """Removes all images of one machine; there may be none."""
+        if not _NAME.fullmatch(name):
+            return  # it never had one
+        pattern = f"{name}.{'[0-9a-f]' * (2 * _TOKEN)}.iso"
+        try:
+            for file in self._directory.glob(pattern):
+                file.unlink(missing_ok=True)
+        except OSError as error:
+            raise PreconditionError(f"seedDirectory: cannot remove from {self._directory}: {error.strerror}") from None
+
+
+# -- controllers -------------------------------------------------------------------------------------------------------
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_MEDIA: Final = "media"  # the note that something was put in
+_LOOK: Final = 45.0  # seconds in which all are asked for a list, at most: the engine waits a minute
+_GRACE: Final = 3.0  # seconds in which sessions are ended
+_PATIENCE: Final = 2.0  # seconds for which a look waits while another call talks to the same controller
+
+
+class Controllers:
+    """Switches hosts."""
+
+    can_tell = True
+    longest_on = LONGEST_CREATE
+
+    def __init__(self, options: RedfishOptions) -> None:
+        self._options = options
+        self._pool = BlockingPool("redfish", threads=options.concurrency)
+        self._turns = asyncio.Semaphore(options.concurrency)
+        self._bmcs: dict[str, tuple[RedfishHost, Bmc]] = {}
+        self._old: list[Bmc] = []  # of hosts of which the inventory says something else by now; a call may use one
+        self._seeds = Seeds(options.seed_directory, options.seed_url) if options.seed_directory else None
+
+    def start(self) -> None:
+        """Looks whether there is a place for seeds. No controller is asked: one that is away stops nobody."""
+        if self._seeds is not None:
+            self._seeds.check()
+
+    async def close(self) -> None:
+        """Ends the sessions. What runs ends with its timeouts."""
+        bmcs = [*self._old, *(bmc for _, bmc in self._bmcs.values())]
+        self._old, self._bmcs = [], {}
+        if self._options.auth is Auth.SESSION:
+            with suppress(TimeoutError, UnavailableError):
+                async with asyncio.timeout(_GRACE):
+                    await asyncio.gather(*(self._run(bmc.close) for bmc in bmcs))
+        self._pool.close()
+
+    # -- what a driver of hosts asks for ---------------------------------------------------------------------------
+
+    def notes(self, spec: MachineSpec) -> Mapping[str, str]:
+        """Whether something is put in, which must be taken out at the end."""
+        settings = read_section(MachineSettings, spec.settings)
+        if self._seeds is not None:
+            self._seeds.expect_name(spec.name)
+        return {_MEDIA: "inserted"} if settings.image or spec.user_data else {}
+
+    async def on(self, host: RedfishHost, spec: MachineSpec, *, is_first: bool) -> None:
+        """Puts in what it boots from, and switches it on."""
+        settings = read_section(MachineSettings, spec.settings)
+        try:
+            await self._run(self._switch_on, self._bmc(host), spec, settings, is_first)
+        except CloudgraftError as error:
+            raise error_without(error, spec.user_data) from None
+
+    def _switch_on(self, bmc: Bmc, spec: MachineSpec, settings: MachineSettings, is_first: bool) -> None:  # noqa: FBT001 - handed to a thread by its place
+        seed = self._seeds.put(spec.name, spec.user_data) if self._seeds and spec.user_data else ""
+        bmc.switch_on(
+            Order(
+                is_first=is_first,
+                image=settings.image,
+                seed=seed,
+                boot=settings.boot_target,
+                http_boot_url=settings.http_boot_url,
+            )
+        )
+
+    async def off(self, host: RedfishHost, assignment: Assignment) -> bool:
+        """Lets it shut down by itself, and takes its power away when that takes too long. False: it is still at it."""
+        await self._run(self._forget_seed, assignment)
+        bmc = self._bmc(host)
+        seen = await self._run(bmc.look)
+        told = age(assignment.stopping_since) if assignment.stopping_since else None
+        if seen.power is PowerState.OFF:
+            return await self._keep_down(bmc, assignment)
+        if told is not None and told < self._options.graceful_time:
+            return False
+        is_forced = told is not None or not self._options.graceful_time
+        await self._run(_switch_off, bmc, is_forced)
+        return True
+
+    async def _keep_down(self, bmc: Bmc, assignment: Assignment) -> bool:
+        """One that looks off may be on its way up; a controller that thinks so too refuses to switch it off."""
+        if age(assignment.since) < self._options.power_on_time:
+            try:
+                await self._run(_switch_off, bmc, True)
+            except CloudgraftError:
+                return True
+        return True
+
+    async def state(self, host: RedfishHost) -> PowerState:
+        """Whether it is on: one request."""
+        return (await self.look(host)).power
+
+    async def free_state(self, host: RedfishHost) -> PowerState:
+        """The same; raises PreconditionError when it holds less than its shape says."""
+        seen = await self.look(host)
+        declared = self._options.shapes.get(host.shape)
+        missing = shortfall(seen, declared.capacity()) if declared is not None else ""
+        if missing:
+            raise PreconditionError(f"it has {missing}, which its shape {host.shape} says")
+        return seen.power
+
+    async def clear(self, host: RedfishHost, assignment: Assignment) -> None:
+        """Takes out the media, and removes the image with user data."""
+        await self._run(self._forget_seed, assignment)
+        if _MEDIA in assignment.notes:
+            await self._run(self._bmc(host).clear)
+
+    # -- beside that -----------------------------------------------------------------------------------------------
+
+    async def look(self, host: RedfishHost) -> Seen:
+        """What the controller tells, in a time in which a list can be made of all of them."""
+        try:
+            async with asyncio.timeout(_LOOK):
+                return await self._run(self._bmc(host).look, _PATIENCE)
+        except TimeoutError:
+            raise UnavailableError(f"state of {host.id}: there was no answer in {_LOOK:g} s") from None
+
+    def _bmc(self, host: RedfishHost) -> Bmc:
+        """One for each host, made anew when the inventory says something else of it."""
+        known = self._bmcs.get(host.id)
+        if known is None or known[0] != host:
+            self._old += [known[1]] if known is not None else []
+            known = self._bmcs[host.id] = host, Bmc(host, self._options)
+        return known[1]
+
+    def _forget_seed(self, assignment: Assignment) -> None:
+        if self._seeds is not None:
+            self._seeds.remove(assignment.name)
+
+    async def _run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        async with self._turns:
+            return await self._pool.run(call, *args, **kwargs)
+
+
+def _switch_off(bmc: Bmc, is_forced: bool) -> None:  # noqa: FBT001 - handed to a thread by its place
+    bmc.switch_off(is_forced=is_forced)
+
 
 _TOLD_AGAIN: Final = timedelta(seconds=10)  # after which one whose power was taken away, and is on, is told again
 

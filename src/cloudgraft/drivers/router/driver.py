@@ -1,7 +1,7 @@
 """Implements the driver ``router``: several clouds behind one node group, asked in order or by price.
 
 **One machine per intent (law 3).** Within one create, the router asks the next cloud only after the one before has
-confirmed that nothing was done (:mod:`cloudgraft.drivers.router.failures`). A timeout, a broken connection or a bug
+confirmed that nothing was done (:mod:`cloudgraft.drivers.router.backend`). A timeout, a broken connection or a bug
 ends the create with that error: the machine may exist, and only a list can tell. The router remembers nothing between
 two creates of one name, because a crash would lose it, and no cloud's token binds another. So it declares that its
 create is not idempotent. The engine then waits until a call that it gave up must be over, lists all clouds, and calls
@@ -28,9 +28,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from cloudgraft.drivers.router.backend import Backend, Cloud, check_alike, combined
+from cloudgraft.drivers.router.backend import (
+    Backend,
+    Cloud,
+    check_alike,
+    combined,
+    hinted,
+    located,
+    may_pass_on,
+    refused_by_all,
+)
 from cloudgraft.drivers.router.catalog import RouterCatalog
-from cloudgraft.drivers.router.failures import hinted, located, may_pass_on, refused_by_all
 from cloudgraft.drivers.router.options import BackendOptions, MachineSettings, RouterOptions
 from cloudgraft.drivers.router.share import SharedDriver
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, PartialList, Price, Shape

@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from cloudgraft.drivers.common.machine_json import dump_json
-from cloudgraft.drivers.exec.results import failure_of
-from cloudgraft.drivers.exec.runner import Call, Runner
+from cloudgraft.drivers.exec.runner import Call, Runner, failure_of
 from cloudgraft.drivers.hosts.assignments import Assignment
-from cloudgraft.drivers.hosts.driver import HostsDriver
+from cloudgraft.drivers.hosts.driver import HostsDriver, PowerState, Times
 from cloudgraft.drivers.hosts.inventory import Inventory
-from cloudgraft.drivers.hosts.switch import PowerState, Times
 from cloudgraft.drivers.static.options import Host, MachineSettings, StaticOptions
 from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.sdk.errors import InternalError

@@ -10,12 +10,11 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
-from cloudgraft.drivers.vsphere import properties
+from cloudgraft.drivers.vsphere import session as properties
 from cloudgraft.drivers.vsphere.errors import error_of_fault
 from cloudgraft.drivers.vsphere.machines import instance_uuid
-from cloudgraft.drivers.vsphere.properties import authenticated
 from cloudgraft.drivers.vsphere.pyvmomi import Data, Reference, vim, vmodl
-from cloudgraft.drivers.vsphere.session import Session
+from cloudgraft.drivers.vsphere.session import Session, authenticated
 from cloudgraft.sdk.backoff import Backoff
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, UnavailableError

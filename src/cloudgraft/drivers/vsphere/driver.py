@@ -19,7 +19,7 @@ from typing import Final
 
 from cloudgraft.drivers.common.secrets import error_without
 from cloudgraft.drivers.common.section import read_section
-from cloudgraft.drivers.vsphere import properties
+from cloudgraft.drivers.vsphere import session as properties
 from cloudgraft.drivers.vsphere.clones import Clone, Clones, TaskState, clone_tasks, names_under_way, wait
 from cloudgraft.drivers.vsphere.errors import error_of_fault
 from cloudgraft.drivers.vsphere.inventory import Inventory

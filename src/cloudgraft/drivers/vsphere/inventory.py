@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 
-from cloudgraft.drivers.vsphere import properties
+from cloudgraft.drivers.vsphere import session as properties
 from cloudgraft.drivers.vsphere.options import MachineSettings, VsphereOptions
 from cloudgraft.drivers.vsphere.pyvmomi import Data, Reference, vim
 from cloudgraft.drivers.vsphere.session import Session

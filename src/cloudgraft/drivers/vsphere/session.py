@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Final, TypeVar
 from xml.parsers.expat import ExpatError
@@ -14,8 +15,9 @@ from cloudgraft.drivers.common.error_table import error_of_status
 from cloudgraft.drivers.common.secrets import SecretFile
 from cloudgraft.drivers.vsphere.errors import error_of_fault
 from cloudgraft.drivers.vsphere.options import VsphereOptions
-from cloudgraft.drivers.vsphere.pyvmomi import Data, NotConnectedError, Transport, tls_context, vim, vmodl
-from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, UnavailableError
+from cloudgraft.drivers.vsphere.pyvmomi import Data, NotConnectedError, Reference, Transport, tls_context, vim, vmodl
+from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InvalidArgumentError, UnavailableError
+from cloudgraft.sdk.list_budget import bounded
 
 T = TypeVar("T")
 _STATUS: Final = re.compile(r"(\d{3}) ")
@@ -146,3 +148,94 @@ class _BrokenError(Exception):
     def __init__(self, message: str, is_timeout: bool) -> None:  # noqa: FBT001 - raised in one place
         super().__init__(message)
         self.is_timeout = is_timeout
+
+
+# -- properties of objects ---------------------------------------------------------------------------------------------
+# Read in pages, through vCenter's PropertyCollector.
+
+_COLLECTOR: Final = vmodl.query.PropertyCollector
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An object, and those of its properties that are set."""
+
+    reference: Reference
+    properties: Mapping[str, Data]
+
+
+def children(session: Session, folder: Reference, kind: Data, paths: Sequence[str], page_size: int) -> list[Found]:
+    """The objects of that kind that are in a folder itself. Every page, or an error."""
+    step = _COLLECTOR.TraversalSpec(type=vim.Folder, path="childEntity", skip=False)
+    start = _COLLECTOR.ObjectSpec(obj=folder, skip=True, selectSet=[step])
+    return list(bounded(_pages(session, "list of virtual machines", [start], kind, paths, page_size)))
+
+
+def several(session: Session, what: str, references: Sequence[Reference], paths: Sequence[str]) -> list[Found]:
+    """Properties of some objects of one kind. Those that are gone by now make it an error."""
+    if not references:
+        return []
+    objects = [_COLLECTOR.ObjectSpec(obj=reference, skip=False) for reference in references]
+    return list(_pages(session, what, objects, type(references[0]), paths, 0))
+
+
+def one(session: Session, what: str, reference: Reference, paths: Sequence[str]) -> Mapping[str, Data]:
+    """Properties of one object."""
+    return several(session, what, [reference], paths)[0].properties
+
+
+def _pages(
+    session: Session, what: str, objects: Sequence[Data], kind: Data, paths: Sequence[str], page_size: int
+) -> Iterator[Found]:
+    wanted = _COLLECTOR.PropertySpec(type=kind, pathSet=list(paths), all=False)
+    spec = _COLLECTOR.FilterSpec(objectSet=list(objects), propSet=[wanted])
+    options = _COLLECTOR.RetrieveOptions(maxObjects=page_size or None)
+    page = session.read(
+        what, lambda content: authenticated(content.propertyCollector.RetrievePropertiesEx([spec], options))
+    )
+    while page is not None:
+        token = page.token
+        try:
+            yield from [_found(one, what) for one in page.objects]
+            if not token:
+                return
+            page = _next_page(session, what, token)
+        except BaseException:
+            if token:
+                _give_up(session, what, token)
+            raise
+
+
+def _next_page(session: Session, what: str, token: str) -> Data:
+    try:
+        return session.read(
+            what, lambda content: authenticated(content.propertyCollector.ContinueRetrievePropertiesEx(token))
+        )
+    except InvalidArgumentError as error:  # a page is given out once: after a lost answer there is no way back to it
+        raise UnavailableError(f"{what}: it broke off in the middle: {error.message}") from error
+
+
+def _give_up(session: Session, what: str, token: str) -> None:
+    with suppress(Exception):  # vCenter forgets it with the session at the latest
+        session.read(what, lambda content: content.propertyCollector.CancelRetrievePropertiesEx(token))
+
+
+def authenticated(answer: Data) -> Data:
+    """The answer; but without a session it may be one that only says of each property that there is no session."""
+    for content in getattr(answer, "objects", answer) or ():
+        for missing in content.missingSet or ():
+            if isinstance(_fault(missing), vim.fault.NotAuthenticated):
+                raise _fault(missing)
+    return answer
+
+
+def _fault(missing: Data) -> Data:
+    return missing.fault.fault if hasattr(missing.fault, "fault") else missing.fault
+
+
+def _found(content: Data, what: str) -> Found:
+    for missing in content.missingSet or ():
+        fault = _fault(missing)
+        if not isinstance(fault, vmodl.fault.ManagedObjectNotFound):
+            raise error_of_fault(fault, f"{what}: {missing.path}", is_change=False)
+    return Found(content.obj, {prop.name: prop.val for prop in content.propSet or ()})
