@@ -198,7 +198,13 @@ async def test_a_new_secret_is_used_when_its_file_changes(
 # -- what answers mean -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.title)
+def title(row: Row) -> str:
+    """The statuses of a row, as the reference page writes them."""
+    first, last = row.statuses[0], row.statuses[-1]
+    return str(first) if first == last else f"{first}-{last}"
+
+
+@pytest.mark.parametrize("row", TABLE, ids=title)
 def test_every_row_of_the_table_holds(row: Row) -> None:
     for status in (row.statuses[0], row.statuses[-1]):
         first = next(each for each in TABLE if status in each.statuses)
@@ -244,7 +250,7 @@ def test_when_to_come_again(value: str, seconds: float | None) -> None:
 
 
 def test_the_page_has_the_table() -> None:
-    rows = [f"| {row.title} | `{row.change.slug}` | `{row.read.slug}` | {row.words} |" for row in TABLE]
+    rows = [f"| {title(row)} | `{row.change.slug}` | `{row.read.slug}` | {row.words} |" for row in TABLE]
     assert "\n".join(rows) in PAGE
 
 

@@ -74,6 +74,7 @@ def test_retry_after_is_a_number_or_a_date_or_nothing() -> None:
     assert 3000 < told <= 3600
     assert retry_after({"Retry-After": format_datetime(later - timedelta(days=1), usegmt=True)}) == 0.0
     assert retry_after({"Retry-After": "soon"}) is None
+    assert retry_after({"Retry-After": "1e400"}) is None
     assert retry_after({}) is None
 
 

@@ -6,9 +6,11 @@ outcome is unknown, and a list settles it (law 3): a server that failed midway d
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
 
@@ -111,11 +113,12 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     """Returns the seconds of the header Retry-After, a number or a date; None when it cannot be used."""
     value = next((value for key, value in headers.items() if key.lower() == "retry-after"), "").strip()
     try:
-        seconds = float(value) if value.replace(".", "", 1).isdigit() else _until(value)
-    except ValueError:
+        seconds = float(value) if value[:1].isdigit() and " " not in value else _until(value)
+    except (ValueError, TypeError, OverflowError):
         return None
-    return max(0.0, seconds)
+    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def _until(date: str) -> float:
-    return parsedate_to_datetime(date).timestamp() - time.time()
+    moment = parsedate_to_datetime(date)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - time.time()

@@ -1,22 +1,24 @@
-"""Keeps secrets from files, and user data, out of logs and messages."""
+"""Reads secrets and certificates from files, and keeps secrets and user data out of logs and messages."""
 
 from __future__ import annotations
 
 import base64
 import json
 import logging
+import ssl
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError
 from cloudgraft.sdk.secrecy import hide, redacted
 
-# -- secrets in files --------------------------------------------------------------------------------------------------
-# Read again when the file changes, and hidden from every log and error before they are used.
+# -- files that change -------------------------------------------------------------------------------------------------
 
 log: Final = logging.getLogger("cloudgraft.drivers")
 
+T = TypeVar("T")
 Stamp = tuple[tuple[int, int, int], ...]
 
 
@@ -29,36 +31,66 @@ def stamp(*paths: Path) -> Stamp | None:
     return tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats)
 
 
+class Reloaded(Generic[T]):
+    """The content of files, loaded again when they change.
+
+    After the first success, files that cannot be used are only logged, once for each change, and the old content stays:
+    a file that is being replaced must not stop a cloud.
+    """
+
+    def __init__(self, load: Callable[[], T], *paths: Path, warning: str) -> None:
+        self._load = load
+        self._paths = paths
+        self._warning = warning
+        self._seen: Stamp | None = None
+        self._content: T | None = None
+
+    def current(self) -> T:
+        """Returns the same object until a file changes. Raises the error of a first load that fails."""
+        now = stamp(*self._paths)
+        if self._content is not None and now == self._seen:
+            return self._content
+        try:
+            self._content = self._load()
+        except CloudgraftError as error:
+            if self._content is None:
+                raise
+            log.warning(self._warning, extra={"error": str(error)})
+        self._seen = now
+        return self._content
+
+
+def trusting(ca: Path | None) -> ssl.SSLContext:
+    """Returns a TLS context that trusts this CA; None: the CAs that the system trusts. Its messages name ``caFile``."""
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except ssl.SSLError:
+        raise PreconditionError(f"caFile {ca} holds no PEM certificate") from None
+    except OSError as error:
+        raise PreconditionError(f"caFile {ca}: {error.strerror}") from None
+
+
 @dataclass(slots=True, kw_only=True)
 class SecretFile:
-    """One secret; white space around it is not part of it."""
+    """One secret; white space around it is not part of it. It is hidden from every log and error before it is used."""
 
     path: Path
     option: str  # that holds its path, for messages
     shortest: int = 1  # characters
-    _seen: Stamp | None = field(default=None, init=False, repr=False)
-    _value: str = field(default="", init=False, repr=False)
+    _content: Reloaded[str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Reads nothing yet."""
+        self._content = Reloaded(self._load, self.path, warning="a new secret cannot be used, the old one stays")
 
     def read(self) -> str:
-        """Returns the secret; raises PreconditionError that names the file, and nothing of its content.
+        """Returns the secret; raises PreconditionError that names the file, and nothing of its content."""
+        return self._content.current()
 
-        After the first success, a file that cannot be read is only logged, and the old secret stays: a file that is
-        being replaced must not stop a cloud.
-        """
-        now = stamp(self.path)
-        if self._value and now == self._seen:
-            return self._value
-        try:
-            value = self._checked(self._text())
-        except CloudgraftError as error:
-            if not self._value:
-                raise
-            log.warning("a new secret cannot be used, the old one stays", extra={"error": str(error)})
-        else:
-            hide(value)
-            self._value = value
-        self._seen = now
-        return self._value
+    def _load(self) -> str:
+        secret = self._checked(self._text())
+        hide(secret)
+        return secret
 
     def _text(self) -> str:
         try:

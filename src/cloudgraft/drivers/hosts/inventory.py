@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 import yaml
 
+from cloudgraft.drivers.common.secrets import Reloaded
 from cloudgraft.json_codec import Codec
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaw, FlawedError, Flaws
@@ -62,8 +63,6 @@ def refuse_twins(hosts: Sequence[Host]) -> None:
 
 # -- the list ----------------------------------------------------------------------------------------------------------
 
-log = logging.getLogger("cloudgraft.drivers")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source(Generic[HostType]):
@@ -81,32 +80,14 @@ class Inventory(Generic[HostType]):
 
     def __init__(self, source: Source[HostType]) -> None:
         """Reads it; raises InvalidArgumentError when it is invalid."""
-        self._source = source
-        self._seen = self._stamp()
-        self._hosts = _read_all(source)
+        files = [source.file] if source.file is not None else []
+        warning = "the changed list of machines cannot be used, the old one stays"
+        self._hosts = Reloaded(partial(_read_all, source), *files, warning=warning)
+        self._hosts.current()
 
     def current(self) -> Mapping[str, HostType]:
-        """Returns all machines by id. An invalid change of the file is logged once, and the old machines stay."""
-        now = self._stamp()
-        if now != self._seen:
-            self._seen = now
-            try:
-                self._hosts = _read_all(self._source)
-            except CloudgraftError as error:
-                log.warning(
-                    "the changed list of machines cannot be used, the old one stays", extra={"error": str(error)}
-                )
-        return self._hosts
-
-    def _stamp(self) -> tuple[int, ...]:
-        file = self._source.file
-        if file is None:
-            return ()
-        try:
-            found = file.stat()
-        except OSError:
-            return ()
-        return (found.st_mtime_ns, found.st_size, found.st_ino)
+        """Returns all machines by id."""
+        return self._hosts.current()
 
 
 def _read_all(source: Source[HostType]) -> Mapping[str, HostType]:

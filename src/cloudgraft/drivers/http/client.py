@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import httpx2
 
-from cloudgraft.drivers.common.secrets import SecretFile, Stamp, stamp
+from cloudgraft.drivers.common.secrets import Reloaded, SecretFile, trusting
 from cloudgraft.drivers.http import contract
 from cloudgraft.drivers.http.errors import SUCCESSES, failure, refusal
 from cloudgraft.drivers.http.options import Options
@@ -31,63 +31,24 @@ from cloudgraft.sdk.errors import (
 from cloudgraft.sdk.list_budget import spend_bytes
 
 # -- TLS ---------------------------------------------------------------------------------------------------------------
-# Our side of TLS: the trusted CA and our own certificate, reloaded when their files change.
-
-log: Final = logging.getLogger("cloudgraft.drivers.http")
 
 
-class Tls:
-    """The TLS settings of connections. New files apply to new connections; open ones continue."""
-
-    def __init__(self, options: Options) -> None:
-        self._options = options
-        files = (options.ca_file, options.cert_file, options.key_file)
-        self._paths = tuple(path for path in files if path is not None)
-        self._seen: Stamp | None = None
-        self._context: ssl.SSLContext | None = None
-
-    def current(self) -> ssl.SSLContext:
-        """Returns the same object until the files change.
-
-        Raises PreconditionError when the files cannot be used. After the first success, unusable new files are only
-        logged, and the old ones stay: half a rotation must not stop a cloud.
-        """
-        now = stamp(*self._paths)
-        if self._context is not None and now == self._seen:
-            return self._context
+def _tls_context(options: Options) -> ssl.SSLContext:
+    """Returns our side of TLS: the trusted CA and our own certificate."""
+    context = trusting(options.ca_file)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    cert, key = options.cert_file, options.key_file
+    if cert is not None and key is not None:
         try:
-            self._context = self._load()
-        except CloudgraftError as error:
-            if self._context is None:
-                raise
-            log.warning("new TLS files cannot be used, the old ones stay", extra={"error": str(error)})
-        self._seen = now
-        return self._context
-
-    def _load(self) -> ssl.SSLContext:
-        context = self._trusting()
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        cert, key = self._options.cert_file, self._options.key_file
-        if cert is not None and key is not None:
-            try:
-                context.load_cert_chain(cert, key, password=_no_passphrase)
-            except ssl.SSLError:
-                # Without its cause: a message must not show anything of a key.
-                raise PreconditionError(
-                    f"certFile {cert} and keyFile {key} are not a PEM certificate and its key"
-                ) from None
-            except OSError as error:
-                raise PreconditionError(f"certFile {cert} or keyFile {key}: {error.strerror}") from None
-        return context
-
-    def _trusting(self) -> ssl.SSLContext:
-        ca = self._options.ca_file
-        try:
-            return ssl.create_default_context(cafile=ca)
+            context.load_cert_chain(cert, key, password=_no_passphrase)
         except ssl.SSLError:
-            raise PreconditionError(f"caFile {ca} holds no PEM certificate") from None
+            # Without its cause: a message must not show anything of a key.
+            raise PreconditionError(
+                f"certFile {cert} and keyFile {key} are not a PEM certificate and its key"
+            ) from None
         except OSError as error:
-            raise PreconditionError(f"caFile {ca}: {error.strerror}") from None
+            raise PreconditionError(f"certFile {cert} or keyFile {key}: {error.strerror}") from None
+    return context
 
 
 def _no_passphrase() -> str:
@@ -115,7 +76,9 @@ class Connections:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._tls = Tls(options) if options.is_encrypted else None
+        files = [path for path in (options.ca_file, options.cert_file, options.key_file) if path is not None]
+        warning = "new TLS files cannot be used, the old ones stay"  # open connections continue in any case
+        self._tls = Reloaded(partial(_tls_context, options), *files, warning=warning) if options.is_encrypted else None
         self._newest: _Generation | None = None
 
     @asynccontextmanager

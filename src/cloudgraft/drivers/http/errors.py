@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Final
 
 import httpx2
 
+from cloudgraft.drivers.common.error_table import retry_after
 from cloudgraft.drivers.common.json_fields import shown
 from cloudgraft.drivers.common.machine_json import error_from_json, parse_json
 from cloudgraft.drivers.common.secrets import CUT
@@ -49,8 +47,8 @@ def failure(what: str, error: Exception, *, is_change: bool, was_sent: bool) -> 
 
     Once a part of the request was sent, the outcome is unknown.
     """
-    if trouble := _tls_trouble(error, was_sent=was_sent):
-        return trouble(what)
+    if tls_error := _tls_error(what, error, was_sent=was_sent):
+        return tls_error
     told = str(error) or type(error).__name__
     is_late = isinstance(error, TimeoutError | httpx2.TimeoutException)
     if not was_sent:
@@ -66,23 +64,13 @@ def _open(is_change: bool) -> str:  # noqa: FBT001 - one word of a sentence
     return "; whether it was done is not known" if is_change else ""
 
 
-class _Trouble:
-    """A certificate error; nothing was done."""
-
-    def __init__(self, kind: type[CloudgraftError], words: str) -> None:
-        self._kind = kind
-        self._words = words
-
-    def __call__(self, what: str) -> CloudgraftError:
-        return self._kind(f"{what}: {self._words}")
-
-
-def _tls_trouble(error: Exception, *, was_sent: bool) -> _Trouble | None:
+def _tls_error(what: str, error: Exception, *, was_sent: bool) -> CloudgraftError | None:
+    """Returns the exception for an error of TLS that proves that nothing was done."""
     for cause in _causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return _Trouble(UnavailableError, _about_theirs(cause))
+            return UnavailableError(f"{what}: {_about_theirs(cause)}")
         if isinstance(cause, ssl.SSLError) and "ALERT" in (cause.reason or ""):
-            return _alert(cause.reason, was_sent=was_sent)
+            return _alert(what, cause.reason, was_sent=was_sent)
     return None
 
 
@@ -113,18 +101,16 @@ def _about_theirs(error: ssl.SSLCertVerificationError) -> str:
     return f"the receiver's certificate cannot be trusted: {error.verify_message}"
 
 
-def _alert(reason: str, *, was_sent: bool) -> _Trouble | None:
+def _alert(what: str, reason: str, *, was_sent: bool) -> CloudgraftError | None:
     """Reads the alert with which the other side ended TLS. In TLS 1.3 it may come after our request was sent."""
     if any(word in reason for word in _ABOUT_OURS):
         words = reason.rpartition("ALERT_")[2].replace("_", " ").lower()
-        return _Trouble(
-            AuthenticationError,
-            f"the receiver does not accept our certificate ({words}): give one that it knows as certFile and keyFile",
-        )
+        fix = "give one that it knows as certFile and keyFile"
+        return AuthenticationError(f"{what}: the receiver does not accept our certificate ({words}): {fix}")
     if was_sent:
         return None
     hint = "perhaps it asks for a certificate of ours: see certFile and keyFile"
-    return _Trouble(UnavailableError, f"the receiver broke off the TLS handshake ({reason}); {hint}")
+    return UnavailableError(f"{what}: the receiver broke off the TLS handshake ({reason}); {hint}")
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------
@@ -149,12 +135,6 @@ class Row:
     change: type[CloudgraftError]  # after a create or delete
     read: type[CloudgraftError]
     words: str
-
-    @property
-    def title(self) -> str:
-        """The status as the documentation writes it."""
-        first, last = self.statuses[0], self.statuses[-1]
-        return str(first) if first == last else f"{first}-{last}"
 
 
 def _row(
@@ -210,16 +190,18 @@ def refusal(
     if told is not None and (not is_change or status < 500 or status in _NOTHING_DONE):
         kind = type(told)
     words = _shortened(told.message) if told is not None else _said(body)
-    retry_after = _wait(headers.get("retry-after", ""))
-    if retry_after is None and told is not None:
-        retry_after = told.retry_after
+    seconds = retry_after(headers)
+    if seconds is not None:
+        seconds = min(seconds, _LONGEST_WAIT)
+    elif told is not None:
+        seconds = told.retry_after
     message = f"{what}: the receiver answered {status}{_where_to(status, headers)}, {row.words}"
     if told is not None and kind is type(told):
         message = f"{what}: the receiver answered {status} ({told.slug})"
     message += f": {words}" if words else ""
     if kind.retry is Retry.SETTLE_FIRST and is_change:
         message += "; whether it was done is not known"
-    return kind(message, retry_after=retry_after)
+    return kind(message, retry_after=seconds)
 
 
 def _row_of(status: int) -> Row:
@@ -259,19 +241,3 @@ def _where_to(status: int, headers: Mapping[str, str]) -> str:
     place = headers.get("location", "")
     is_redirect = HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST
     return f" to {shown(place.partition('?')[0])}" if is_redirect and place else ""
-
-
-def _wait(value: str) -> float | None:
-    """Returns Retry-After in seconds; the header is a number or a date."""
-    text = value.strip()
-    try:
-        seconds = float(text) if text[:1].isdigit() else _until(text)
-    except (ValueError, TypeError, OverflowError):
-        return None
-    return min(max(0.0, seconds), _LONGEST_WAIT) if math.isfinite(seconds) else None
-
-
-def _until(date: str) -> float:
-    moment = parsedate_to_datetime(date)
-    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return (aware - datetime.now(UTC)).total_seconds()

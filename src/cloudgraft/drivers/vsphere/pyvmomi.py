@@ -7,9 +7,9 @@ import importlib
 import ssl
 from typing import Any, Final, TypeAlias
 
+from cloudgraft.drivers.common.secrets import trusting
 from cloudgraft.drivers.common.urllib3_calls import LimitedResponse
 from cloudgraft.drivers.vsphere.options import VsphereOptions
-from cloudgraft.sdk.errors import PreconditionError
 
 # -- types -------------------------------------------------------------------------------------------------------------
 # The one place where pyVmomi is taken in: its types are made when they are first used, so nothing can check them.
@@ -82,14 +82,8 @@ def _told(error: OSError) -> tuple[object, ...]:
 
 
 def tls_context(options: VsphereOptions) -> ssl.SSLContext:
-    """What the vCenter's certificate is checked by; raises PreconditionError when caFile cannot be used."""
-    ca = options.ca_file
-    try:
-        context = ssl.create_default_context(cafile=ca)
-    except ssl.SSLError:
-        raise PreconditionError(f"caFile {ca} holds no PEM certificate") from None
-    except OSError as error:
-        raise PreconditionError(f"caFile {ca}: {error.strerror}") from None
+    """Returns the TLS context for a vCenter; raises PreconditionError when caFile cannot be used."""
+    context = trusting(options.ca_file)
     if options.insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
