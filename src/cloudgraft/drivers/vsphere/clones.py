@@ -10,11 +10,10 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
-from cloudgraft.drivers.vsphere import session as properties
 from cloudgraft.drivers.vsphere.errors import error_of_fault
-from cloudgraft.drivers.vsphere.machines import instance_uuid
+from cloudgraft.drivers.vsphere.machines import in_progress
 from cloudgraft.drivers.vsphere.pyvmomi import Data, Reference, vim, vmodl
-from cloudgraft.drivers.vsphere.session import Session, authenticated
+from cloudgraft.drivers.vsphere.session import Session, authenticated, properties_of
 from cloudgraft.sdk.backoff import Backoff
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, UnavailableError
@@ -28,7 +27,7 @@ _SLOWEST_LOOK: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskState:
-    """What has become of a task."""
+    """The state of a task."""
 
     is_over: bool
     fault: Data = None  # why it failed
@@ -36,40 +35,40 @@ class TaskState:
 
 
 def is_over(shown: Mapping[str, Data]) -> bool:
-    """Whether a task has ended, well or not."""
+    """Returns whether a task has ended, with success or failure."""
     return str(shown.get(STATE)) in ("success", "error")
 
 
 def outcome(session: Session, task: Reference, what: str) -> TaskState:
-    """What has become of a task.
+    """Reads the state of a task.
 
-    Some minutes after its end vCenter forgets a task: one that it does not know any more is over. What it came to is
-    asked for only then: while it runs that is many an object, or nothing.
+    Some minutes after its end vCenter forgets a task, so a task that it does not know is over. The result is read only
+    after the end: before, it may be a large object, or nothing.
     """
     try:
-        shown = properties.one(session, what, task, [STATE])
+        shown = properties_of(session, what, task, [STATE])
         if not is_over(shown):
             return TaskState(is_over=False)
         if str(shown[STATE]) == "success":
-            told = properties.one(session, what, task, ["info.result"])
-            return TaskState(is_over=True, result=told.get("info.result"))
+            result = properties_of(session, what, task, ["info.result"]).get("info.result")
+            return TaskState(is_over=True, result=result)
         return TaskState(is_over=True, fault=_fault(session, task, what))
     except NotFoundError:
         return TaskState(is_over=True)
 
 
 def _fault(session: Session, task: Reference, what: str) -> Data:
-    """Why a task failed. A reason that cannot be read must not hide that it did."""
+    """Reads why a task failed. A reason that cannot be read must not hide the failure."""
     why = "no reason is told"
     try:
-        fault = properties.one(session, what, task, ["info.error"]).get("info.error")
+        fault = properties_of(session, what, task, ["info.error"]).get("info.error")
     except UnavailableError as error:
         fault, why = None, error.message
     return fault if fault is not None else vim.fault.VimFault(msg=why)
 
 
 def wait(session: Session, task: Reference, what: str, seconds: float) -> TaskState:
-    """The state of a task once it is over, or after so many seconds."""
+    """Returns the state of a task when it is over, or after so many seconds."""
     deadline = time.monotonic() + seconds
     backoff = Backoff(first=_FIRST_LOOK, longest=_SLOWEST_LOOK)
     while True:
@@ -81,10 +80,10 @@ def wait(session: Session, task: Reference, what: str, seconds: float) -> TaskSt
 
 
 # -- clones ------------------------------------------------------------------------------------------------------------
-# A clone may take minutes, and vCenter shows the new virtual machine late, without its marks at first. Those that this
-# process has begun are remembered, with their marks. Those that another has begun, such as this process before it was
-# killed, are found among vCenter's tasks; the names are in its events. They are shown without marks, which is enough to
-# keep the engine from making them again: the marks come with the virtual machine.
+# A clone may take minutes, and vCenter shows the new virtual machine late, without its marks at first. The driver
+# remembers the clones that it started itself, with their marks. It finds clones of another process, such as this one
+# before it was killed, among vCenter's tasks, and their names in its events. It lists those without marks, which is
+# enough to keep the engine from creating them again: the marks come with the virtual machine.
 
 _COLLECTOR: Final = vmodl.query.PropertyCollector
 _KIND: Final = "VirtualMachine.clone"  # how the kind of such a task begins
@@ -94,7 +93,7 @@ _TASK: Final = (STATE, "info.key", "info.descriptionId", "info.queueTime", "info
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clone:
-    """One that this process has begun."""
+    """A clone that this process started."""
 
     name: str
     tags: Mapping[str, str]
@@ -103,56 +102,49 @@ class Clone:
     failure: CloudgraftError | None = None
 
     def machine(self) -> Machine:
-        """What it is while no virtual machine is there."""
-        state, reason, slug = MachineState.PENDING, "it is being cloned", ""
-        if self.failure is not None:
-            state, reason, slug = MachineState.FAILED, self.failure.message, self.failure.slug
-        return Machine(
-            name=self.name,
-            machine_id=instance_uuid(self.name),
-            state=state,
-            tags=self.tags,
-            reason=reason,
-            failure=slug,
-        )
+        """Returns the machine as long as no virtual machine is there."""
+        machine = in_progress(self.name, "it is being cloned", self.tags)
+        if self.failure is None:
+            return machine
+        return replace(machine, state=MachineState.FAILED, reason=self.failure.message, failure=self.failure.slug)
 
 
 class Clones:
-    """Those that this process has begun and that are not known to be virtual machines yet."""
+    """Clones that this process started, until their virtual machines are seen. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._clones: dict[str, Clone] = {}
 
     def begin(self, name: str, tags: Mapping[str, str], task: Reference) -> Clone:
-        """Remembers one that vCenter has accepted."""
+        """Adds a clone that vCenter has accepted."""
         clone = Clone(name=name, tags=dict(tags), task=task, began=datetime.now(UTC))
         with self._lock:
             self._clones[_key(task)] = clone
         return clone
 
     def end(self, clone: Clone) -> None:
-        """It is a virtual machine, or nothing."""
+        """Removes a clone: it is a virtual machine now, or nothing."""
         with self._lock:
             self._clones.pop(_key(clone.task), None)
 
     def fail(self, clone: Clone, error: CloudgraftError) -> None:
-        """It failed after its create was answered: it is shown so until it is deleted."""
+        """Records a failure after the create was answered: lists show it until the machine is deleted."""
         with self._lock:
             if _key(clone.task) in self._clones:
                 self._clones[_key(clone.task)] = replace(clone, failure=error)
 
     def of(self, name: str) -> Sequence[Clone]:
-        """Those of that name."""
+        """Returns the clones of this name."""
         return [clone for clone in self.all() if clone.name == name]
 
     def all(self) -> Sequence[Clone]:
-        """All of them."""
+        """Returns all clones."""
         with self._lock:
             return list(self._clones.values())
 
     def take_in(self, session: Session, tasks: Mapping[str, Mapping[str, Data]], clones: Sequence[Clone]) -> set[str]:
-        """Brings them up to date; the names of those that are over, and so have their virtual machine or none."""
+        """Updates the clones by their tasks; returns the names of those that are over."""
         over = set()
         for clone in clones:
             if not is_over(tasks.get(_key(clone.task), {STATE: "success"})):
@@ -160,7 +152,7 @@ class Clones:
             over.add(clone.name)
             if clone.failure is None:
                 state = outcome(session, clone.task, f"clone of {clone.name}")
-                if not state.is_over:  # it is only not among those that vCenter calls recent
+                if not state.is_over:  # it is only missing among the tasks that vCenter calls recent
                     over.discard(clone.name)
                 elif state.fault is None:
                     self.end(clone)
@@ -174,7 +166,7 @@ def _key(task: Reference) -> str:
 
 
 def clone_tasks(session: Session) -> Mapping[str, Mapping[str, Data]]:
-    """The clone tasks that vCenter remembers, by id: those under way, and those that ended some minutes ago."""
+    """Reads the clone tasks that vCenter remembers, by id: those that run, and those that ended some minutes ago."""
     step = _COLLECTOR.TraversalSpec(type=vim.TaskManager, path="recentTask", skip=False)
     wanted = _COLLECTOR.PropertySpec(type=vim.Task, pathSet=list(_TASK), all=False)
 
@@ -192,7 +184,7 @@ def clone_tasks(session: Session) -> Mapping[str, Mapping[str, Data]]:
 def names_under_way(
     session: Session, folder: Reference, tasks: Mapping[str, Mapping[str, Data]], own: Sequence[Clone]
 ) -> Sequence[str]:
-    """The names of clones into the folder that run, and that this process knows nothing of."""
+    """Reads the names of running clones into the folder that another process started."""
     known = {_key(clone.task) for clone in own}
     strange = [one for key, one in tasks.items() if key not in known and not is_over(one)]
     if not strange:
@@ -208,7 +200,7 @@ def names_under_way(
 
 
 def _names_of(tasks: Sequence[Mapping[str, Data]], events: Sequence[Data]) -> Iterator[str]:
-    """The names of the clones: an event is of the same chain as its task, or else of the same moment."""
+    """Matches clone tasks with events: an event has the chain of its task, or else the closest time."""
     left = list(events)
     for task in tasks:
         if not left:

@@ -19,7 +19,6 @@ from typing import Final
 
 from cloudgraft.drivers.common.secrets import error_without
 from cloudgraft.drivers.common.section import read_section
-from cloudgraft.drivers.vsphere import session as properties
 from cloudgraft.drivers.vsphere.clones import Clone, Clones, TaskState, clone_tasks, names_under_way, wait
 from cloudgraft.drivers.vsphere.errors import error_of_fault
 from cloudgraft.drivers.vsphere.inventory import Inventory
@@ -28,6 +27,7 @@ from cloudgraft.drivers.vsphere.machines import (
     USER_DATA_LIMIT,
     check_name,
     clone_spec,
+    in_progress,
     instance_uuid,
     is_same,
     machine_of,
@@ -35,7 +35,7 @@ from cloudgraft.drivers.vsphere.machines import (
 )
 from cloudgraft.drivers.vsphere.options import MachineSettings, VsphereOptions, shapes_of, size_of
 from cloudgraft.drivers.vsphere.pyvmomi import Reference, vim
-from cloudgraft.drivers.vsphere.session import Session
+from cloudgraft.drivers.vsphere.session import Session, children, properties_of
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import (
     DriverTraits,
@@ -56,7 +56,7 @@ from cloudgraft.sdk.errors import (
 
 log: Final = logging.getLogger("cloudgraft.drivers")
 _DELETE_TIME: Final = 90.0  # seconds for a delete with all its tasks: below the engine's two minutes
-_REST_OF_CREATE: Final = timedelta(minutes=2)  # beside looking on: to ask where things are, and to remove what failed
+_REST_OF_CREATE: Final = timedelta(minutes=2)  # beside clone_wait: to look up names, and to remove what failed
 _CANCEL_TIME: Final = 20.0  # seconds for a clone to end after it was cancelled
 
 
@@ -82,7 +82,7 @@ class VsphereDriver(BlockingDriver):
         self._inventory = Inventory(self._session, options)
         self._clones = Clones()
         self._lock = threading.Lock()
-        self._deleting: set[str] = set()  # ids of machines that a call of ours deletes just now
+        self._deleting: set[str] = set()  # ids of machines that a call deletes at the moment
 
     def close(self) -> None:
         """Ends the session."""
@@ -95,11 +95,11 @@ class VsphereDriver(BlockingDriver):
     # -- create --------------------------------------------------------------------------------------------------------
 
     def create(self, spec: MachineSpec) -> Machine:
-        """Has the template cloned. A name that is taken is AlreadyExistsError, whosever it is."""
+        """Starts a clone of the template. A name that is taken is AlreadyExistsError, whoever has it."""
         check_name(spec.name)
         settings = read_section(MachineSettings, spec.settings)
         size = size_of(self._options, settings.shape)
-        seed(spec)  # too much user data is told before anything is asked
+        seed(spec)  # refuses too much user data before any call
         try:
             folder = self._inventory.folder()
             template = self._inventory.template(settings)
@@ -118,16 +118,16 @@ class VsphereDriver(BlockingDriver):
             )
             return self._followed(self._clones.begin(spec.name, spec.tags, task))
         except CloudgraftError as error:
-            self._inventory.forget()  # what was kept may be what is wrong
+            self._inventory.forget()  # a cached object may be the cause
             raise error_without(error, spec.user_data) from error
 
     def _expect_new(self, name: str) -> None:
-        """A name that is taken is refused by vCenter itself, but not when its machine was renamed by hand."""
+        """Refuses a name that is taken. vCenter does so too, but not when the machine was renamed by hand."""
         if self._clones.of(name) or self._find(instance_uuid(name)) is not None:
             raise AlreadyExistsError(f"there is a machine {name} already")
 
     def _followed(self, clone: Clone) -> Machine:
-        """Looks on for a while: most of what can go wrong does so at the beginning."""
+        """Watches the clone for a while: most failures happen at the beginning."""
         what, seconds = f"clone of {clone.name}", self._options.clone_wait.total_seconds()
         try:
             state = wait(self._session, clone.task, what, seconds)
@@ -146,13 +146,13 @@ class VsphereDriver(BlockingDriver):
         reference = result if result is not None else self._find(instance_uuid(clone.name))
         if reference is None:
             return clone.machine()
-        shown = properties.one(self._session, "virtual machine", reference, PROPERTIES)
+        shown = properties_of(self._session, "virtual machine", reference, PROPERTIES)
         machine = machine_of(shown, datetime.now(UTC))
         self._clones.end(clone)
         return machine if machine is not None else clone.machine()
 
     def _refused(self, clone: Clone, state: TaskState) -> CloudgraftError:
-        """Why a clone failed. One that could not be switched on is there all the same: it is removed."""
+        """Returns why a clone failed. Removes the virtual machine of one that could not be powered on."""
         error = error_of_fault(state.fault, f"clone of {clone.name}", is_change=False)
         if not isinstance(error, AlreadyExistsError):
             try:
@@ -166,7 +166,7 @@ class VsphereDriver(BlockingDriver):
     # -- delete --------------------------------------------------------------------------------------------------------
 
     def delete(self, machine: Machine) -> None:
-        """Switches it off and deletes it with its disks. A clone that still runs is cancelled."""
+        """Powers it off and deletes it with its disks. Cancels a clone that still runs."""
         deadline = time.monotonic() + _DELETE_TIME
         with self._lock:
             self._deleting.add(machine.machine_id)
@@ -195,18 +195,18 @@ class VsphereDriver(BlockingDriver):
             raise ConflictError(f"{clone.name} is still being cloned; it can be deleted when that is over")
 
     def _expect_no_clone(self, machine: Machine) -> None:
-        """One that another process began cannot be cancelled by us, but must not be forgotten."""
+        """Refuses to forget a running clone of another process, which we cannot cancel."""
         tasks = clone_tasks(self._session)
         if machine.name in names_under_way(self._session, self._inventory.folder(), tasks, self._clones.all()):
             raise ConflictError(f"{machine.name} is still being cloned; it can be deleted when that is over")
 
     def _remove(self, machine_id: str, name: str, deadline: float) -> None:
-        """Deletes the virtual machine with that id, if there is one and it is still the one of that name."""
+        """Deletes the virtual machine with this id, if it exists and still has this name."""
         reference = self._find(machine_id)
         if reference is None:
             return
         try:
-            shown = properties.one(self._session, "virtual machine", reference, PROPERTIES)
+            shown = properties_of(self._session, "virtual machine", reference, PROPERTIES)
             if not is_same(shown, machine_id, name):
                 return
             if shown.get("runtime.powerState") != "poweredOff":
@@ -241,13 +241,13 @@ class VsphereDriver(BlockingDriver):
     # -- list ----------------------------------------------------------------------------------------------------------
 
     def list(self) -> Sequence[Machine]:
-        """What is in the folder, and what is on its way into it."""
+        """Returns the machines in the folder, and those that are being cloned into it."""
         folder = self._inventory.folder()
         own = self._clones.all()  # before the tasks, and these before the machines: what ends meanwhile is not missed
         tasks = clone_tasks(self._session)
         over = self._clones.take_in(self._session, tasks, own)
         strange = names_under_way(self._session, folder, tasks, own)
-        shown = properties.children(self._session, folder, vim.VirtualMachine, PROPERTIES, self._options.page_size)
+        shown = children(self._session, folder, vim.VirtualMachine, PROPERTIES, self._options.page_size)
         now = datetime.now(UTC)
         seen = [machine for one in shown if (machine := machine_of(one.properties, now)) is not None]
         running = {clone.name: clone for clone in own if clone.name not in over}
@@ -256,7 +256,8 @@ class VsphereDriver(BlockingDriver):
         begun = [clone for clone in _latest(self._clones.all()) if clone.name not in names]
         names |= {clone.name for clone in begun}  # one that began meanwhile is among the tasks already
         machines += [clone.machine() for clone in begun]
-        return machines + [_under_way(name) for name in strange if name not in names]
+        reason = "it is being cloned; another process began that"
+        return machines + [in_progress(name, reason) for name in strange if name not in names]
 
     def _in_work(self, machine: Machine, clone: Clone | None) -> Machine:
         with self._lock:
@@ -269,14 +270,5 @@ class VsphereDriver(BlockingDriver):
 
 
 def _latest(clones: Sequence[Clone]) -> Sequence[Clone]:
-    """One for each name."""
+    """Returns the latest clone of each name."""
     return list({clone.name: clone for clone in sorted(clones, key=lambda one: one.began)}.values())
-
-
-def _under_way(name: str) -> Machine:
-    return Machine(
-        name=name,
-        machine_id=instance_uuid(name),
-        state=MachineState.PENDING,
-        reason="it is being cloned; another process began that",
-    )

@@ -66,25 +66,24 @@ ERRORS: Final = ErrorTable(
 
 
 def error_of_fault(fault: Data, what: str, *, is_change: bool) -> CloudgraftError:
-    """Returns the exception for a fault, whether a call or a task came to it."""
+    """Returns the exception for a fault of a call or a task."""
     names = [cls.__name__.rpartition(".")[2] for cls in type(fault).__mro__]
     code = next((name for name in names if ERRORS.find(code=name) is not None), names[0])
     return ERRORS.error(f"{what}: {text_of(fault)}", is_change=is_change, code=code)
 
 
 def text_of(fault: Data) -> str:
-    """What a fault says, on one line: its class, its text, and what a person needs to know of its fields."""
+    """Describes a fault on one line: its class, its text, and the fields that help a person."""
     name = type(fault).__name__.rpartition(".")[2]
-    told = [str(one.message) for one in fault.faultMessage or () if one.message]
-    text = str(fault.msg or "") or "; ".join(told)
+    text = str(fault.msg or "") or "; ".join(str(one.message) for one in fault.faultMessage or () if one.message)
     cause = fault.faultCause
     if not text and cause is not None and cause.msg:
         text = str(cause.msg)
-    fields = [f"{label} {value}" for key, label in _TOLD.items() if (value := getattr(fault, key, None))]
+    fields = [f"{label} {value}" for key, label in _FIELDS.items() if (value := getattr(fault, key, None))]
     return " ".join(": ".join(part for part in (name, text, ", ".join(fields)) if part).split())
 
 
-_TOLD: Final = {
+_FIELDS: Final = {
     "privilegeId": "the privilege",
     "object": "on",
     "invalidProperty": "the property",

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 
-from cloudgraft.drivers.vsphere import session as properties
 from cloudgraft.drivers.vsphere.options import MachineSettings, VsphereOptions
 from cloudgraft.drivers.vsphere.pyvmomi import Data, Reference, vim
-from cloudgraft.drivers.vsphere.session import Session
+from cloudgraft.drivers.vsphere.session import Session, properties_of, properties_of_each
 from cloudgraft.sdk.errors import InvalidArgumentError, OutOfStockError, PreconditionError
 
 T = TypeVar("T")
-_KEPT: Final = 60.0  # seconds
+_LASTS: Final = 60.0  # seconds for which an object is cached
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +47,14 @@ class Inventory:
         self._session = session
         self._options = options
         self._lock = threading.Lock()
-        self._kept: dict[str, tuple[float, object]] = {}
+        self._cache: dict[str, tuple[float, object]] = {}
         self._folder: Reference = None
 
     def folder(self) -> Reference:
-        """Of our machines. Once it was seen it is known by its id, so that to rename it changes nothing.
+        """Returns the folder of our machines. After the first call it is known by its id, so it may be renamed.
 
-        It is not made here: were it renamed while nobody looks, a new and empty one would say that all machines are
-        gone.
+        The driver never creates it: after a rename while cloudgraft is stopped, a new and empty one would say that all
+        machines are gone.
         """
         if self._folder is None:
             path = f"{self._options.datacenter}/vm/{self._options.folder.strip('/')}"
@@ -66,45 +65,45 @@ class Inventory:
         return self._folder
 
     def forget(self) -> None:
-        """After something was not where it should be."""
+        """Clears the cache, after an object was not where it should be."""
         with self._lock:
-            self._kept.clear()
+            self._cache.clear()
 
     # -- what a clone needs --------------------------------------------------------------------------------------------
 
     def template(self, settings: MachineSettings) -> Template:
-        """The group's template, or the cloud's."""
+        """Returns the group's template, or the cloud's."""
         name = settings.template or self._options.template
         if not name:
             raise InvalidArgumentError("say in machine.template, or in the cloud's template, what is cloned")
-        return self._remembered(f"template {name}", lambda: self._template(name))
+        return self._cached(f"template {name}", lambda: self._template(name))
 
     def pool(self, settings: MachineSettings) -> Reference:
-        """The resource pool that machines run in."""
+        """Returns the resource pool for machines."""
         chosen = settings if settings.cluster or settings.resource_pool else self._options
         key = f"pool {chosen.cluster}/{chosen.resource_pool}"
-        return self._remembered(key, lambda: self._pool(chosen.cluster, chosen.resource_pool))
+        return self._cached(key, lambda: self._pool(chosen.cluster, chosen.resource_pool))
 
     def datastore(self, settings: MachineSettings) -> Reference:
-        """The datastore that disks are put into; None for the template's."""
+        """Returns the datastore for disks; None: the template's."""
         chosen = settings if settings.datastore or settings.datastore_cluster else self._options
         if chosen.datastore_cluster:
             return self._emptiest(chosen.datastore_cluster)
         if not chosen.datastore:
             return None
         name = chosen.datastore
-        return self._remembered(f"datastore {name}", lambda: self._find("datastore", name, vim.Datastore, "datastore"))
+        return self._cached(f"datastore {name}", lambda: self._find("datastore", name, vim.Datastore, "datastore"))
 
     def networks(self, settings: MachineSettings) -> Sequence[Network]:
-        """One for each network adapter; none for those of the template."""
+        """Returns one network for each network adapter; none: the template's adapters stay."""
         names = settings.networks or self._options.networks
-        return [self._remembered(f"network {name}", partial(self._network, name)) for name in names]
+        return [self._cached(f"network {name}", partial(self._network, name)) for name in names]
 
-    # -- looking -------------------------------------------------------------------------------------------------------
+    # -- lookups -------------------------------------------------------------------------------------------------------
 
     def _template(self, name: str) -> Template:
         found = self._find("vm", name, vim.VirtualMachine, "template")
-        told = properties.one(self._session, "template", found, ["config.hardware.device", "snapshot"])
+        told = properties_of(self._session, "template", found, ["config.hardware.device", "snapshot"])
         devices = told.get("config.hardware.device")
         if devices is None:
             raise PreconditionError(f"vCenter cannot tell what the template {name} is made of: look at it there")
@@ -114,7 +113,7 @@ class Inventory:
         if not cluster:
             return self._find("host", pool, vim.ResourcePool, "resourcePool")
         compute = self._find("host", cluster, vim.ComputeResource, "cluster")
-        root = properties.one(self._session, "cluster", compute, ["resourcePool"])["resourcePool"]
+        root = properties_of(self._session, "cluster", compute, ["resourcePool"])["resourcePool"]
         for step in filter(None, pool.split("/")):
             found = self._child(root, step)
             if not isinstance(found, vim.ResourcePool):
@@ -126,9 +125,9 @@ class Inventory:
         return self._session.read("inventory", lambda content: content.searchIndex.FindChild(parent, name))
 
     def _emptiest(self, name: str) -> Reference:
-        pod = self._remembered(f"pod {name}", lambda: self._find("datastore", name, vim.StoragePod, "datastoreCluster"))
-        members = properties.one(self._session, "datastore cluster", pod, ["childEntity"]).get("childEntity") or []
-        summaries = properties.several(self._session, "datastore cluster", members, ["summary"])
+        pod = self._cached(f"pod {name}", lambda: self._find("datastore", name, vim.StoragePod, "datastoreCluster"))
+        members = properties_of(self._session, "datastore cluster", pod, ["childEntity"]).get("childEntity") or []
+        summaries = properties_of_each(self._session, "datastore cluster", members, ["summary"])
         usable = [one for one in summaries if is_usable(one.properties["summary"])]
         if not usable:
             raise OutOfStockError(f"no datastore of {name} can be used: look at it in vCenter")
@@ -137,19 +136,19 @@ class Inventory:
     def _network(self, name: str) -> Network:
         found = self._find("network", name, vim.Network, "networks")
         if isinstance(found, vim.dvs.DistributedVirtualPortgroup):
-            told = properties.one(self._session, "network", found, ["key", "config.distributedVirtualSwitch"])
+            told = properties_of(self._session, "network", found, ["key", "config.distributedVirtualSwitch"])
             switch = told["config.distributedVirtualSwitch"]
-            number = properties.one(self._session, "network", switch, ["uuid"])["uuid"]
+            number = properties_of(self._session, "network", switch, ["uuid"])["uuid"]
             port = vim.dvs.PortConnection(portgroupKey=told["key"], switchUuid=number)
             return Network(
                 name=name,
                 backing=vim.vm.device.VirtualEthernetCard.DistributedVirtualPortBackingInfo(port=port),
             )
-        told = properties.one(self._session, "network", found, ["summary", "name"])
+        told = properties_of(self._session, "network", found, ["summary", "name"])
         return Network(name=name, backing=plain_backing(told["summary"], told["name"], found))
 
     def _find(self, part: str, name: str, kind: Data, option: str) -> Reference:
-        """By path below a part of the datacenter, else by name anywhere in that part."""
+        """Finds an object by its path below a part of the datacenter, else by its name anywhere in that part."""
         path = f"{self._options.datacenter}/{part}/{name.strip('/')}"
         found = self._by_path(path)
         if not isinstance(found, kind) and "/" not in name.strip("/"):
@@ -169,14 +168,14 @@ class Inventory:
             "inventory", lambda content: content.viewManager.CreateContainerView(root, [kind], recursive=True)
         )
         try:
-            inside = properties.one(self._session, "inventory", view, ["view"]).get("view") or []
+            inside = properties_of(self._session, "inventory", view, ["view"]).get("view") or []
             by_kind: dict[type, list[Reference]] = {}
             for reference in inside:
                 by_kind.setdefault(type(reference), []).append(reference)
             told = [
                 one
                 for same in by_kind.values()
-                for one in properties.several(self._session, "inventory", same, ["name"])
+                for one in properties_of_each(self._session, "inventory", same, ["name"])
             ]
         finally:
             self._session.read("inventory", lambda _: view.DestroyView())
@@ -185,25 +184,25 @@ class Inventory:
             raise InvalidArgumentError(f"there are {len(named)} of the name {name}: give the whole path in `{option}`")
         return named[0] if named else None
 
-    def _remembered(self, key: str, find: Callable[[], T]) -> T:
+    def _cached(self, key: str, find: Callable[[], T]) -> T:
         now = time.monotonic()
         with self._lock:
-            kept = self._kept.get(key)
-        if kept is not None and now - kept[0] < _KEPT:
+            kept = self._cache.get(key)
+        if kept is not None and now - kept[0] < _LASTS:
             return kept[1]  # type: ignore[return-value]  # it was put there under this key
         found = find()
         with self._lock:
-            self._kept[key] = (now, found)
+            self._cache[key] = (now, found)
         return found
 
 
 def is_usable(summary: Data) -> bool:
-    """Whether disks may be put into a datastore."""
+    """Returns whether disks may be put into a datastore."""
     return bool(summary.accessible) and summary.maintenanceMode in (None, "normal")
 
 
 def plain_backing(summary: Data, name: str, reference: Reference) -> Data:
-    """The connection to a network of the hosts themselves, or to one of NSX."""
+    """Returns the connection to a standard network of the hosts, or to one of NSX."""
     if isinstance(summary, vim.OpaqueNetwork.Summary):
         return vim.vm.device.VirtualEthernetCard.OpaqueNetworkBackingInfo(
             opaqueNetworkId=summary.opaqueNetworkId, opaqueNetworkType=summary.opaqueNetworkType

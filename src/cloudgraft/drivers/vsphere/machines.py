@@ -19,29 +19,28 @@ from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
 
 # -- names and marks ---------------------------------------------------------------------------------------------------
-# Names and marks: how a virtual machine is known to be the one that was asked for, and nobody else's. A machine's name
-# is its virtual machine's name, which is unique in the folder. Its marks are in extraConfig, put there by the very call
-# that makes it. Its id is the instance UUID, which is worked out from the name before the virtual machine exists.
-# Whoever clones one of ours by hand copies the marks along, but not the instance UUID: so only where both agree is it
-# the machine that was made here.
+# They prove that a virtual machine is ours. A machine's name is its virtual machine's name, which is unique in the
+# folder. Its marks are in extraConfig, set by the call that creates it. Its id is the instance UUID, which is derived
+# from the name before the virtual machine exists. A clone made by hand has the marks of its original, but another
+# instance UUID: so a machine is ours only where both agree.
 
 NAME_KEY: Final = f"{MARKS}name"
 TAGS_KEY: Final = f"{MARKS}tags"
-_SPACE: Final = uuid.UUID("6d0c2f3e-53f2-5d5b-9c53-0b1d6f5e3a77")  # of our names; any would do, but never another
+_NAMES: Final = uuid.UUID("6d0c2f3e-53f2-5d5b-9c53-0b1d6f5e3a77")  # never change it: every machine's id depends on it
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")  # 80 characters; vCenter rewrites some others
 _LONGEST: Final = 60_000  # characters of one value in extraConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
-    """What a virtual machine says of itself."""
+    """The ownership marks of a virtual machine."""
 
     name: str
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
 def check_name(name: str) -> None:
-    """Raises InvalidArgumentError for a name that vCenter would refuse, or write in another way."""
+    """Raises InvalidArgumentError for a name that vCenter would refuse or change."""
     if not _PLAIN.fullmatch(name):
         raise InvalidArgumentError(
             f"{name!r} is no name for a virtual machine: at most 80 letters, digits, dots, dashes and underscores"
@@ -49,12 +48,12 @@ def check_name(name: str) -> None:
 
 
 def instance_uuid(name: str) -> str:
-    """The instance UUID of the machine of that name, in the form in which vCenter writes it."""
-    return str(uuid.uuid5(_SPACE, name))
+    """Returns the instance UUID of the machine with this name, as vCenter writes it."""
+    return str(uuid.uuid5(_NAMES, name))
 
 
 def marks_for(spec: MachineSpec) -> dict[str, str]:
-    """The marks, as advanced settings."""
+    """Returns the marks as advanced settings."""
     tags = json.dumps(dict(spec.tags), sort_keys=True)
     if len(tags) > _LONGEST:
         raise InvalidArgumentError(f"the tags of {spec.name} are too long: at most {_LONGEST} characters as JSON")
@@ -62,7 +61,7 @@ def marks_for(spec: MachineSpec) -> dict[str, str]:
 
 
 def marks_in(settings: Mapping[str, str]) -> Marks | None:
-    """The marks among the advanced settings of a virtual machine; None when it has none that can be read."""
+    """Reads the marks from the advanced settings of a virtual machine; None when it has none that can be read."""
     name, written = settings.get(NAME_KEY), settings.get(TAGS_KEY)
     if not name or written is None:
         return None
@@ -100,23 +99,24 @@ _SWITCHED_ON: Final = timedelta(minutes=3)  # after it was made, at the latest: 
 
 
 def machine_of(shown: Mapping[str, Data], now: datetime) -> Machine | None:
-    """The machine; None for what is none, such as a template.
+    """Converts what vCenter shows; None for what is no machine, such as a template.
 
-    One that carries our marks with another's instance UUID was copied by hand: it is shown under its own name, and
-    with no marks, for they are not its own.
+    A virtual machine with our marks and another instance UUID was copied by hand. It has its own name, and no marks:
+    they belong to its original.
     """
     if shown.get("config.template"):
         return None
     name, instance = str(shown.get("name") or ""), str(shown.get("config.instanceUuid") or "").lower()
     marks = marks_of(shown)
-    if not instance:  # in the making: vCenter shows its name first
-        return Machine(name=name, machine_id=instance_uuid(name), state=MachineState.PENDING, reason="it is being made")
+    if not instance:  # vCenter shows the name of a new one first
+        return in_progress(name, "it is being made")
     is_own = marks is not None and instance == instance_uuid(marks.name)
     state, reason = _state(shown, now)
+    bios_uuid = str(shown.get("config.uuid") or "").lower()
     return Machine(
         name=marks.name if marks is not None and is_own else name,
         machine_id=instance,
-        provider_id=provider_id_of(shown),
+        provider_id=f"vsphere://{bios_uuid}" if bios_uuid else None,  # as vSphere's cloud provider writes it
         state=state,
         tags=marks.tags if marks is not None and is_own else {},
         created_at=_moment(shown.get("config.createDate")),
@@ -125,25 +125,26 @@ def machine_of(shown: Mapping[str, Data], now: datetime) -> Machine | None:
     )
 
 
+def in_progress(name: str, reason: str, tags: Mapping[str, str] | None = None) -> Machine:
+    """Returns a machine that is being created."""
+    return Machine(
+        name=name, machine_id=instance_uuid(name), state=MachineState.PENDING, tags=tags or {}, reason=reason
+    )
+
+
 def marks_of(shown: Mapping[str, Data]) -> Marks | None:
-    """What a virtual machine says of itself."""
-    told = [shown[path] for path in _MARKS if shown.get(path) is not None]
-    return marks_in({str(one.key): str(one.value) for one in told})
+    """Reads the marks of a virtual machine."""
+    settings = [shown[path] for path in _MARKS if shown.get(path) is not None]
+    return marks_in({str(one.key): str(one.value) for one in settings})
 
 
 def is_same(shown: Mapping[str, Data], machine_id: str, name: str) -> bool:
-    """Whether this virtual machine is still the machine that is meant (law 4). One without marks goes by its id."""
+    """Returns whether this virtual machine is still that machine (law 4). One without marks is known by its id."""
     instance = str(shown.get("config.instanceUuid") or "").lower()
     marks = marks_of(shown)
     if instance != machine_id.lower() or marks is None:
         return instance == machine_id.lower()
     return name == (marks.name if instance == instance_uuid(marks.name) else shown.get("name"))
-
-
-def provider_id_of(shown: Mapping[str, Data]) -> str | None:
-    """As vSphere's cloud provider writes it: the BIOS UUID, in small letters."""
-    number = shown.get("config.uuid")
-    return f"vsphere://{str(number).lower()}" if number else None
 
 
 def _state(shown: Mapping[str, Data], now: datetime) -> tuple[MachineState, str]:
@@ -165,13 +166,13 @@ def _moment(value: Data) -> datetime | None:
 
 
 # -- cloud-init --------------------------------------------------------------------------------------------------------
-# What cloud-init is told: by guestinfo, which the guest reads through VMware's tools (its datasource ``VMware``).
+# Its data is in guestinfo, which the guest reads through VMware's tools (datasource ``VMware``).
 
 USER_DATA_LIMIT: Final = 48 * 1024 - 1  # bytes; in base64 just below the 64 KiB that a guest can read of one value
 
 
 def seed(spec: MachineSpec) -> dict[str, str]:
-    """Advanced settings of the virtual machine. The name of the machine is its host name, and so its node's.
+    """Returns cloud-init's data as advanced settings. The name of the machine is its host name, and so its node's.
 
     Raises InvalidArgumentError when the user data is too large; nothing is cut.
     """
@@ -191,7 +192,7 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-# -- the call that makes one -------------------------------------------------------------------------------------------
+# -- clone specification -----------------------------------------------------------------------------------------------
 
 _FULL: Final = "moveAllDiskBackingsAndConsolidate"
 _LINKED: Final = "createNewChildDiskBacking"
@@ -208,13 +209,16 @@ def clone_spec(
     datastore: Reference,
     networks: Sequence[Network],
 ) -> Data:
-    """A clone with its name, marks, size, networks and cloud-init data, which is switched on at once."""
+    """Returns the specification of a clone with its marks, size, networks and cloud-init data, powered on at once."""
     config = vim.vm.ConfigSpec(
         instanceUuid=instance_uuid(spec.name),
         annotation=f"Made by cloudgraft for the node group {spec.group}. Do not rename or move it.",
         numCPUs=size.cpus,
         memoryMB=size.memory_mib,
-        extraConfig=_options({**settings.extra_config, **seed(spec), **marks_for(spec)}),
+        extraConfig=[
+            vim.option.OptionValue(key=key, value=value)
+            for key, value in {**settings.extra_config, **seed(spec), **marks_for(spec)}.items()
+        ],
         deviceChange=[*_disk(template, size, is_linked=settings.linked_clone), *_adapters(template, networks)],
     )
     location = vim.vm.RelocateSpec(
@@ -224,12 +228,8 @@ def clone_spec(
     return vim.vm.CloneSpec(location=location, config=config, snapshot=snapshot, powerOn=True, template=False)
 
 
-def _options(settings: Mapping[str, str]) -> list[Data]:
-    return [vim.option.OptionValue(key=key, value=value) for key, value in settings.items()]
-
-
 def snapshot_of(template: Template, name: str) -> Reference:
-    """The snapshot that a linked clone stands on."""
+    """Returns the snapshot that a linked clone is based on."""
     tree = template.snapshot
     if tree is None:
         raise PreconditionError(f"the template {template.name} has no snapshot: a linked clone needs one. Take one")
@@ -248,7 +248,7 @@ def snapshot_of(template: Template, name: str) -> Reference:
 
 
 def _disk(template: Template, size: Size, *, is_linked: bool) -> list[Data]:
-    """The first disk, made as large as the shape says."""
+    """Returns the change that gives the first disk the size of the shape."""
     if size.disk_bytes is None:
         return []
     disks = [one for one in template.devices if isinstance(one, vim.vm.device.VirtualDisk)]
@@ -279,7 +279,7 @@ def _disk(template: Template, size: Size, *, is_linked: bool) -> list[Data]:
 
 
 def _adapters(template: Template, networks: Sequence[Network]) -> list[Data]:
-    """Network adapters of our own in the place of the template's, so that each gets an address of its own."""
+    """Returns the changes that replace the template's network adapters, so that each gets its own MAC address."""
     if not networks:
         return []
     old = [one for one in template.devices if isinstance(one, vim.vm.device.VirtualEthernetCard)]

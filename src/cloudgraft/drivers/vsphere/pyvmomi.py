@@ -12,24 +12,23 @@ from cloudgraft.drivers.common.urllib3_calls import LimitedResponse
 from cloudgraft.drivers.vsphere.options import VsphereOptions
 
 # -- types -------------------------------------------------------------------------------------------------------------
-# The one place where pyVmomi is taken in: its types are made when they are first used, so nothing can check them.
+# pyVmomi makes its types when they are first used, so no type checker can know them.
 
 _library: Any = importlib.import_module("pyVmomi")
 vim: Any = _library.vim
 vmodl: Any = _library.vmodl
 StubAdapter: Any = _library.SoapStubAdapter
-Reference: TypeAlias = Any  # to a managed object: what is asked of it is asked of vCenter
+Reference: TypeAlias = Any  # to a managed object: calling its methods calls vCenter
 Data: TypeAlias = Any  # a data object of the API, or a value in one
 
 
 # -- transport ---------------------------------------------------------------------------------------------------------
-# pyVmomi's own transport with what it lacks: two timeouts, and an error of its own for what was never sent. The adapter
-# is safe to share: it keeps a pool of connections behind a lock, and a request is made and read on one of them by one
-# thread. It tries nothing again by itself.
+# pyVmomi's own transport lacks two timeouts, and an error for a request that was never sent. Threads may share the
+# adapter: it has a pool of connections behind a lock, and one thread at a time uses a connection. It never retries.
 
-_VERSION: Final = "vim.version.version12"  # the API of vSphere 6.7: whatever is newer speaks it too
-_CONNECTIONS: Final = 8  # that are kept open: as many as there are threads
-_IDLE: Final = 20  # seconds; a vCenter closes them after more than that, and must not do so under a request
+_VERSION: Final = "vim.version.version12"  # the API of vSphere 6.7, which newer ones support too
+_CONNECTIONS: Final = 8  # that stay open: as many as there are threads
+_IDLE: Final = 20  # seconds; less than a vCenter waits before it closes an idle connection
 
 
 class NotConnectedError(OSError):
@@ -37,7 +36,7 @@ class NotConnectedError(OSError):
 
 
 class Transport(StubAdapter):  # type: ignore[misc]  # pyVmomi has no types for it
-    """Requests to one vCenter."""
+    """Sends requests to one vCenter."""
 
     def __init__(self, options: VsphereOptions, context: ssl.SSLContext) -> None:
         host, port = options.address()
@@ -53,32 +52,31 @@ class Transport(StubAdapter):  # type: ignore[misc]  # pyVmomi has no types for 
         self._seconds = options.timeout.total_seconds()
 
     def GetConnection(self) -> http.client.HTTPConnection:  # noqa: N802 - pyVmomi's name
-        """A connection that is open, with the timeout for answers."""
+        """Returns an open connection with the timeout for responses."""
         try:
             connection: http.client.HTTPConnection = super().GetConnection()
-            if connection.sock is None:  # the answer before this request has closed it
+            if connection.sock is None:  # the previous response has closed it
                 connection.connect()
         except OSError as error:
-            raise NotConnectedError(*_told(error)) from error
+            raise NotConnectedError(_text(error)) from error
         connection.sock.settimeout(self._seconds)
         connection.response_class = LimitedResponse  # else a byte now and then would hold a thread for ever
         return connection
 
     def forget_session(self) -> None:
-        """The next request is made without a session."""
+        """Makes the next request without a session."""
         self.SetSessionId(None)
 
     def close(self) -> None:
-        """Closes what is open and idle."""
+        """Closes idle connections."""
         self.DropConnections()
 
 
-def _told(error: OSError) -> tuple[object, ...]:
+def _text(error: OSError) -> str:
     text = error.strerror or str(error) or type(error).__name__
-    hint = ""
     if isinstance(error, ssl.SSLCertVerificationError):
-        hint = f" ({error.verify_message}); name the authority that signed it in caFile"
-    return (f"{text}{hint}",)
+        return f"{text} ({error.verify_message}); name the authority that signed it in caFile"
+    return text
 
 
 def tls_context(options: VsphereOptions) -> ssl.SSLContext:

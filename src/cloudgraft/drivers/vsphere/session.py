@@ -24,10 +24,10 @@ _STATUS: Final = re.compile(r"(\d{3}) ")
 
 
 class Session:
-    """Calls to a vCenter. It logs in when it is first needed, and again when the vCenter has ended the session.
+    """Calls a vCenter. Logs in at the first call, and again when the vCenter has ended the session.
 
-    A call gets the service's content, and makes exactly one request: it is made a second time when there was no
-    session, since then nothing was done, and a call that only reads also when its connection broke.
+    A call gets the service's content, and makes exactly one request. It is repeated once when there was no session,
+    since then nothing was done. A call that only reads is also repeated when its connection broke.
     """
 
     def __init__(self, options: VsphereOptions) -> None:
@@ -36,17 +36,17 @@ class Session:
         self._lock = threading.Lock()
         self._transport: Transport | None = None
         self._content: Data = None
-        self._logins = 0  # counted, so that of several threads that lost the session one logs in
+        self._logins = 0  # so that of several threads that lost the session only one logs in
 
     def read(self, what: str, call: Callable[[Data], T]) -> T:
-        """Asks something."""
+        """Makes a call that only reads."""
         try:
             return self._attempt(what, call, is_change=False)
         except _BrokenError as error:
             return self._again(error, what, call)
 
     def change(self, what: str, call: Callable[[Data], T]) -> T:
-        """Changes something. DeadlineError when the outcome is unknown."""
+        """Makes a call that changes something; DeadlineError when the outcome is unknown."""
         try:
             return self._attempt(what, call, is_change=True)
         except _BrokenError as error:
@@ -57,7 +57,7 @@ class Session:
         with self._lock:
             content, transport, self._content, self._transport = self._content, self._transport, None, None
         if content is not None:
-            with suppress(Exception):  # only good manners: a vCenter ends idle sessions by itself
+            with suppress(Exception):  # a vCenter ends idle sessions by itself
                 content.sessionManager.Logout()
         if transport is not None:
             transport.close()
@@ -98,7 +98,7 @@ class Session:
             raise self._broken(error, what) from error  # also an answer that pyVmomi cannot read
 
     def _of_answer(self, error: HTTPException, what: str, *, is_change: bool) -> CloudgraftError | _BrokenError:
-        """The transport tells an answer that is no SOAP by its status line alone."""
+        """Returns the exception for a response without SOAP, of which the transport shows only the status line."""
         status = _STATUS.match(str(error))
         if status is None:
             return self._broken(error, what)
@@ -112,7 +112,7 @@ class Session:
     # -- the session ---------------------------------------------------------------------------------------------------
 
     def _logged_in(self, lost: int = 0) -> tuple[Data, int]:
-        """The service's content; after a login, unless another thread was quicker than the one that lost it."""
+        """Returns the service's content and the number of its login. Logs in unless another thread has done so."""
         if self._content is not None and self._logins > lost:
             return self._content, self._logins
         with self._lock:
@@ -139,11 +139,11 @@ class Session:
 
 
 class _NoSessionError(Exception):
-    """vCenter knows no session of ours: nothing was done."""
+    """vCenter does not know our session: nothing was done."""
 
 
 class _BrokenError(Exception):
-    """A request was sent, and no answer came."""
+    """A request was sent, and no response came."""
 
     def __init__(self, message: str, is_timeout: bool) -> None:  # noqa: FBT001 - raised in one place
         super().__init__(message)
@@ -165,23 +165,25 @@ class Found:
 
 
 def children(session: Session, folder: Reference, kind: Data, paths: Sequence[str], page_size: int) -> list[Found]:
-    """The objects of that kind that are in a folder itself. Every page, or an error."""
+    """Returns the objects of this kind directly in a folder: every page, or an error."""
     step = _COLLECTOR.TraversalSpec(type=vim.Folder, path="childEntity", skip=False)
     start = _COLLECTOR.ObjectSpec(obj=folder, skip=True, selectSet=[step])
     return list(bounded(_pages(session, "list of virtual machines", [start], kind, paths, page_size)))
 
 
-def several(session: Session, what: str, references: Sequence[Reference], paths: Sequence[str]) -> list[Found]:
-    """Properties of some objects of one kind. Those that are gone by now make it an error."""
+def properties_of_each(
+    session: Session, what: str, references: Sequence[Reference], paths: Sequence[str]
+) -> list[Found]:
+    """Reads properties of several objects of one kind. Raises when one of them is gone."""
     if not references:
         return []
     objects = [_COLLECTOR.ObjectSpec(obj=reference, skip=False) for reference in references]
     return list(_pages(session, what, objects, type(references[0]), paths, 0))
 
 
-def one(session: Session, what: str, reference: Reference, paths: Sequence[str]) -> Mapping[str, Data]:
-    """Properties of one object."""
-    return several(session, what, [reference], paths)[0].properties
+def properties_of(session: Session, what: str, reference: Reference, paths: Sequence[str]) -> Mapping[str, Data]:
+    """Reads properties of one object."""
+    return properties_of_each(session, what, [reference], paths)[0].properties
 
 
 def _pages(
@@ -211,17 +213,17 @@ def _next_page(session: Session, what: str, token: str) -> Data:
         return session.read(
             what, lambda content: authenticated(content.propertyCollector.ContinueRetrievePropertiesEx(token))
         )
-    except InvalidArgumentError as error:  # a page is given out once: after a lost answer there is no way back to it
+    except InvalidArgumentError as error:  # vCenter sends each page once: a lost one cannot be read again
         raise UnavailableError(f"{what}: it broke off in the middle: {error.message}") from error
 
 
 def _give_up(session: Session, what: str, token: str) -> None:
-    with suppress(Exception):  # vCenter forgets it with the session at the latest
+    with suppress(Exception):  # vCenter forgets the list with the session at the latest
         session.read(what, lambda content: content.propertyCollector.CancelRetrievePropertiesEx(token))
 
 
 def authenticated(answer: Data) -> Data:
-    """The answer; but without a session it may be one that only says of each property that there is no session."""
+    """Returns the response. Without a session, vCenter may only say so for each property: that raises its fault."""
     for content in getattr(answer, "objects", answer) or ():
         for missing in content.missingSet or ():
             if isinstance(_fault(missing), vim.fault.NotAuthenticated):
