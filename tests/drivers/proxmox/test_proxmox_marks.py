@@ -162,7 +162,7 @@ async def test_marks_that_proxmox_refuses_are_reported(
     def refuse(*_: object) -> None:
         raise CloudgraftError("the user may not change tags")
 
-    monkeypatch.setattr(pooled._marking, "mark", refuse)
+    monkeypatch.setattr(pooled._machines, "mark", refuse)
     result = await adoption.adopt(engine, "g", ["500"], is_dry_run=False)
     assert [item.note for item in result.items] == ["its cloud did not take our marks: the user may not change tags"]
     assert len(await engine.journal.events(EventQuery(kinds=("unmarked",)))) == 1

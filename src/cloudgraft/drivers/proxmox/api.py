@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
 import threading
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from http.cookiejar import DefaultCookiePolicy
 from pathlib import Path
@@ -35,11 +38,8 @@ class Login:
     """The credentials for all threads and all nodes of a cluster."""
 
     def __init__(self, options: ProxmoxOptions) -> None:
-        self._secret = SecretFile(path=Path(), option="tokenFile")
-        if options.token_file is not None:
-            self._secret = SecretFile(path=options.token_file, option="tokenFile")
-        elif options.password_file is not None:
-            self._secret = SecretFile(path=options.password_file, option="passwordFile")
+        path = options.token_file or options.password_file or Path()  # the options have exactly one of them
+        self._secret = SecretFile(path=path, option="tokenFile" if options.token_file else "passwordFile")
         self._options = options
         self._lock = threading.Lock()
         self._ticket: _Ticket | None = None
@@ -60,8 +60,7 @@ class Login:
             ticket = self._ticket
             if ticket is None or ticket.secret != secret or time.monotonic() - ticket.born > _RENEWED:
                 ticket = self._fetched(base_url, network, secret)
-                self._forget(self._ticket)
-                self._ticket = ticket
+                self._replace(ticket)
             return _TicketAuth(ticket, network)
 
     def refused(self, auth: ProxmoxHTTPAuthBase) -> bool:
@@ -70,8 +69,7 @@ class Login:
             return False
         with self._lock:
             if self._ticket is auth.ticket:
-                self._forget(self._ticket)
-                self._ticket = None
+                self._replace(None)
         return True
 
     def _fetched(self, base_url: str, network: dict[str, Any], password: str) -> _Ticket:
@@ -88,9 +86,7 @@ class Login:
         except requests.RequestException as error:
             raise error_of_request(error, what, is_change=False) from None
         if response.status_code != 200:
-            raise error_of_answer(
-                what, response.status_code, response.reason, response.headers, response.content, is_change=False
-            )
+            raise error_of_answer(what, response, is_change=False)
         try:
             data = response.json()["data"]
             if data.get("NeedTFA"):
@@ -101,17 +97,19 @@ class Login:
         hide(ticket.cookie, ticket.csrf)
         return ticket
 
-    @staticmethod
-    def _forget(ticket: _Ticket | None) -> None:
-        if ticket is not None:
-            unhide(ticket.cookie, ticket.csrf)
+    def _replace(self, ticket: _Ticket | None) -> None:
+        if self._ticket is not None:
+            unhide(self._ticket.cookie, self._ticket.csrf)
+        self._ticket = ticket
 
 
+@dataclass(slots=True, eq=False)
 class _Ticket:
-    def __init__(self, cookie: str, csrf: str, secret: str) -> None:
-        self.cookie, self.csrf, self.secret = cookie, csrf, secret
-        self.born = time.monotonic()
-        self.is_fresh = True  # not used yet
+    cookie: str = field(repr=False)
+    csrf: str = field(repr=False)
+    secret: str = field(repr=False)  # that it was fetched with
+    born: float = field(default_factory=time.monotonic)
+    is_fresh: bool = True  # not used yet
 
 
 class _TicketAuth(ProxmoxHTTPAuthBase):  # type: ignore[misc]  # proxmoxer has no types
@@ -136,7 +134,6 @@ class _TicketAuth(ProxmoxHTTPAuthBase):  # type: ignore[misc]  # proxmoxer has n
 # Each request is sent once. A response is checked before proxmoxer reads it, since proxmoxer keeps neither its headers
 # nor whether it was JSON. When nothing was done because a node is unavailable, the next address is tried.
 
-Json = dict[str, Any]
 _NO_COOKIES: Final = DefaultCookiePolicy(allowed_domains=[])  # a server's cookie would replace our ticket
 
 log: Final = logging.getLogger("cloudgraft.drivers")
@@ -190,14 +187,30 @@ class Api:
         """Stores an ISO image."""
         return self._call("post", path, what, {"content": "iso"}, file=(name, content))
 
+    def finish(self, answer: object, what: str, clock: Clock) -> None:
+        """Waits for the task of a change, if it started one; raises the error of a failed task."""
+        if not isinstance(answer, str) or not answer.startswith("UPID:"):
+            return  # done at once, without a task
+        path = f"nodes/{answer.split(':')[1]}/tasks/{answer}/status"
+        clock.rest()
+        while True:
+            status: object = None
+            with contextlib.suppress(UnavailableError):  # the node may answer later: its task continues
+                status = self.get(path, what)
+            if isinstance(status, dict) and status.get("status") == "stopped":
+                _check(what, str(status.get("exitstatus", "")))
+                return
+            clock.pause(what)
+
     def _call(
-        self, verb: str, path: str, what: str, data: dict[str, object], file: tuple[str, bytes] | None = None
+        self, verb: str, path: str, what: str, data: Mapping[str, object], file: tuple[str, bytes] | None = None
     ) -> Any:
+        request = _Request(verb, path, what, data, file)
         first = self._first
         for step in range(len(self._bases)):
             index = (first + step) % len(self._bases)
             try:
-                answer = self._call_at(self._bases[index], verb, path, what, data, file)
+                answer = self._call_at(self._bases[index], request)
             except UnavailableError as error:
                 if step + 1 == len(self._bases):
                     raise
@@ -207,36 +220,24 @@ class Api:
             return answer
         raise AssertionError("there is always one address")
 
-    def _call_at(
-        self, base: str, verb: str, path: str, what: str, data: dict[str, object], file: tuple[str, bytes] | None
-    ) -> Any:
+    def _call_at(self, base: str, request: _Request) -> Any:
         auth = self._login.auth(base, self._network)
         try:
-            return self._sent(base, verb, path, what, data, file, auth)
+            return self._sent(base, request, auth)
         except AuthenticationError:  # nothing was done, so it may be repeated
             if not self._login.refused(auth):
                 raise
-        return self._sent(base, verb, path, what, data, file, self._login.auth(base, self._network))
+        return self._sent(base, request, self._login.auth(base, self._network))
 
-    def _sent(
-        self,
-        base: str,
-        verb: str,
-        path: str,
-        what: str,
-        data: dict[str, object],
-        file: tuple[str, bytes] | None,
-        auth: Any,
-    ) -> Any:
+    def _sent(self, base: str, request: _Request, auth: Any) -> Any:
         session = self._session()
         session.auth = auth
-        self._own.what = what
+        self._own.what = request.what
         resource = ProxmoxResource(base_url=base, session=session, serializer=JsonSerializer())
-        given = {**data, "filename": _File(*file)} if file is not None else dict(data)
         try:
-            answer = getattr(resource(path), verb)(**given)
+            answer = getattr(resource(request.path), request.verb)(**request.given())
         except requests.RequestException as error:
-            raise error_of_request(error, what, is_change=verb != "get") from None
+            raise error_of_request(error, request.what, is_change=request.verb != "get") from None
         if hasattr(auth, "ticket"):
             auth.ticket.is_fresh = False
         return answer
@@ -248,29 +249,35 @@ class Api:
             session = self._own.session = ProxmoxHttpSession()
             session.cookies.set_policy(_NO_COOKIES)
             limit_answers(session)
-            session.hooks["response"].append(self._judge)
+            session.hooks["response"].append(self._check_response)
             with self._lock:
                 self._sessions.append(session)
         return session
 
-    def _judge(self, response: requests.Response, *_args: object, **_more: object) -> None:
+    def _check_response(self, response: requests.Response, *_args: object, **_more: object) -> None:
         """Raises our own errors unless the response is a complete one of Proxmox."""
         what, is_change = self._own.what, response.request.method != "GET"
         if not 200 <= response.status_code < 300:
-            raise error_of_answer(
-                what,
-                response.status_code,
-                response.reason or "",
-                response.headers,
-                response.content,
-                is_change=is_change,
-            )
+            raise error_of_answer(what, response, is_change=is_change)
         try:
             is_whole = "data" in json.loads(response.content)
         except (ValueError, TypeError):
             is_whole = False
         if not is_whole:
             raise (DeadlineError if is_change else UnavailableError)(f"{what}: what was answered is not Proxmox's JSON")
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    verb: str
+    path: str
+    what: str  # it is for, in messages
+    data: Mapping[str, object]
+    file: tuple[str, bytes] | None  # its name and content
+
+    def given(self) -> dict[str, object]:
+        """Returns the parameters. The file is a new object: one that an earlier try has read is at its end."""
+        return {**self.data, "filename": _File(*self.file)} if self.file is not None else {**self.data}
 
 
 class _File(io.BytesIO):
@@ -282,7 +289,7 @@ class _File(io.BytesIO):
 
 
 # -- tasks -------------------------------------------------------------------------------------------------------------
-# Long operations are tasks on a node, which are polled until they end.
+# Long operations are tasks on a node. :meth:`Api.finish` polls them until they end.
 
 _FIRST_PAUSE: Final = 0.05  # seconds
 _LONGEST_PAUSE: Final = 1.0
@@ -308,36 +315,8 @@ class Clock:
         return time.monotonic() >= self.until
 
     def rest(self) -> None:
-        """The next thing that is waited for may be quick."""
+        """Starts again with short pauses: the next operation may be quick."""
         self._backoff.reset()
-
-
-class Tasks:
-    """The tasks of a cluster."""
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
-
-    def finish(self, answer: object, what: str, clock: Clock) -> None:
-        """Waits for the task of a change, if it started one; raises the error of a failed task."""
-        if not isinstance(answer, str) or not answer.startswith("UPID:"):
-            return  # done at once, without a task
-        node = answer.split(":")[1]
-        clock.rest()
-        while True:
-            status = self._status(node, answer, what)
-            if status.get("status") == "stopped":
-                _check(what, str(status.get("exitstatus", "")))
-                return
-            clock.pause(what)
-
-    def _status(self, node: str, upid: str, what: str) -> dict[str, object]:
-        """Reads a task's status. A node that does not answer may do so later: its task continues."""
-        try:
-            status = self._api.get(f"nodes/{node}/tasks/{upid}/status", what)
-        except UnavailableError:
-            return {}
-        return status if isinstance(status, dict) else {}
 
 
 def _check(what: str, end: str) -> None:

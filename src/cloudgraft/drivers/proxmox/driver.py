@@ -18,7 +18,7 @@ from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.proxmox.api import Api
 from cloudgraft.drivers.proxmox.inventory import Marks, vmid_of
 from cloudgraft.drivers.proxmox.lifecycle import Making, Order, Removal
-from cloudgraft.drivers.proxmox.machines import Machines, Marking
+from cloudgraft.drivers.proxmox.machines import Machines
 from cloudgraft.drivers.proxmox.options import ProxmoxOptions
 from cloudgraft.drivers.proxmox.settings import MachineSettings
 from cloudgraft.sdk.blocking import BlockingDriver
@@ -42,7 +42,6 @@ class ProxmoxDriver(BlockingDriver):
         self._api = Api(options)
         self._machines = Machines(self._api, options)
         self._removal = Removal(self._api, options)
-        self._marking = Marking(self._api, options)
         self._making = Making(self._api, options, self._removal)
         self._turns = NamedLocks(options.delete_timeout)
 
@@ -79,7 +78,7 @@ class ProxmoxDriver(BlockingDriver):
         if not machine.machine_id.isdecimal():
             raise NotFoundError(f"mark of {machine.name}: no machine has the id {machine.machine_id!r}")
         with self._turns.take(machine.name):
-            self._marking.mark(int(machine.machine_id), machine.name, tags, f"mark of {machine.name}")
+            self._machines.mark(int(machine.machine_id), machine.name, tags, f"mark of {machine.name}")
 
     def list(self) -> Sequence[Machine]:
         """Returns every machine with our marks, of any cluster, and all in our pool; none that is half made."""

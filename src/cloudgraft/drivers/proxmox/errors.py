@@ -8,8 +8,9 @@ outcome unknown.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any, Final
+
+from requests import Response
 
 from cloudgraft.drivers.common.error_table import ErrorTable, Known, retry_after
 from cloudgraft.sdk.errors import (
@@ -70,14 +71,12 @@ ERRORS: Final = ErrorTable(
 )
 
 
-def error_of_answer(
-    what: str, status: int, reason: str, headers: Mapping[str, str], body: bytes, *, is_change: bool
-) -> CloudgraftError:
+def error_of_answer(what: str, response: Response, *, is_change: bool) -> CloudgraftError:
     """Returns the exception for an error response."""
-    text = _read(status, reason, body)
-    return ERRORS.error(
-        f"{what}: {text} ({status})", said=text, is_change=is_change, status=status, retry_after=retry_after(headers)
-    )
+    status = response.status_code
+    text = _read(status, response.reason or "", response.content)
+    pause = retry_after(response.headers)
+    return ERRORS.error(f"{what}: {text} ({status})", said=text, is_change=is_change, status=status, retry_after=pause)
 
 
 def error_of_task(what: str, exit_status: str) -> CloudgraftError:

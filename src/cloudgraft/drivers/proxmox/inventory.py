@@ -14,19 +14,20 @@ from typing import Any, Final
 
 from cloudgraft.drivers.common.label_text import LabelText
 from cloudgraft.drivers.proxmox.api import Api
+from cloudgraft.drivers.proxmox.options import ProxmoxOptions
 from cloudgraft.sdk.errors import InvalidArgumentError, UnavailableError
 
 # -- marks -------------------------------------------------------------------------------------------------------------
-# How machines are told apart: their VMIDs, and our marks on them. A machine's VMID is made from its name, so that a
-# second create of the name meets the first machine: VMIDs are unique in a cluster. Marks are kept twice. A clone takes
-# no tags, but it takes a description, which so carries the marks from the first moment, as JSON after a line for
-# people. The last call of a create gives it the marks as tags too: only those are in the list of all machines. Tags are
-# small letters, digits and a few signs: ``KEY+VALUE``, see ``LabelText``.
+# VMIDs and marks identify machines. A machine's VMID is derived from its name, so that a second create of the name
+# finds the first machine: VMIDs are unique in a cluster. Marks are stored twice. A clone accepts no tags, but a
+# description: it holds the marks from the first moment, as JSON after a line for people. The last call of a create sets
+# them as tags too, because only tags are in the list of all machines. A tag is ``KEY+VALUE``, of small letters, digits
+# and a few signs: see ``LabelText``.
 
 GENERAL: Final = "cloudgraft"  # the tag that every machine of ours has, for people
 _NAME: Final = "cloudgraft-name"
-_MADE: Final = "cloudgraft-made"  # when, in seconds since 1970; Proxmox does not tell it of a clone
-VMID_MARK: Final = "cloudgraft-vmid"  # of the machine itself: whoever clones it, or restores a backup, copies its marks
+_MADE: Final = "cloudgraft-made"  # when, in seconds since 1970; Proxmox does not know it of a clone
+VMID_MARK: Final = "cloudgraft-vmid"  # of the machine itself: a copy of it has its marks too
 _TEXT: Final = LabelText(letters=string.ascii_lowercase, others=".", longest=250)
 _BETWEEN: Final = "+"
 _JSON: Final = "cloudgraft: "  # how the line with the marks begins
@@ -35,15 +36,15 @@ _UUIDS: Final = uuid.UUID("0c0c61dc-3d0c-5b5e-8f0d-6d2a8a1f2f7a")  # a name spac
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
-    """Whose a machine is, and when it was made."""
+    """The ownership marks of a machine, and when it was created."""
 
     tags: Mapping[str, str]
     made: datetime | None
-    vmid: int | None = None  # of the machine that they were made for; None: they are from an older release
+    vmid: int | None = None  # of the machine that they were created for; None: they are from an older release
 
     @classmethod
     def new(cls, tags: Mapping[str, str], vmid: int) -> Marks:
-        """For a machine that is made now; raises InvalidArgumentError for what Proxmox cannot keep."""
+        """Creates the marks of a new machine; raises InvalidArgumentError for marks that Proxmox cannot store."""
         for key in tags:
             if key in (GENERAL, _MADE, VMID_MARK):
                 raise InvalidArgumentError(f"the mark {key!r} is the driver's own")
@@ -53,19 +54,20 @@ class Marks:
 
     @property
     def name(self) -> str:
-        """The machine's name by its marks; empty when they do not have it."""
+        """The machine's name in its marks; empty when they have none."""
         return self.tags.get(_NAME, "")
 
     def is_of(self, vmid: int) -> bool:
-        """Whether they may be this machine's own, and are not known to have come with a copy."""
+        """Returns whether they may be this machine's own. If not, it is a copy of another machine."""
         return self.vmid is None or self.vmid == vmid
 
-    def is_made_for(self, vmid: int, first: int, last: int) -> bool:
-        """Whether they are this machine's own for certain. Those of an older release tell it by their name alone."""
-        return (vmid_of(self.name, first, last) if self.vmid is None else self.vmid) == vmid
+    def is_made_for(self, vmid: int, options: ProxmoxOptions) -> bool:
+        """Returns whether they are certainly this machine's own. Marks of older releases show it only by their name."""
+        own = vmid_of(self.name, options.first_vmid, options.last_vmid) if self.vmid is None else self.vmid
+        return own == vmid
 
     def as_tags(self) -> str:
-        """As Proxmox's tags."""
+        """Encodes them as Proxmox's tags."""
         pairs = dict(self.tags)
         if self.made is not None:
             pairs[_MADE] = str(int(self.made.timestamp()))
@@ -78,14 +80,14 @@ class Marks:
         return ";".join(sorted([GENERAL, *tags]))
 
     def as_description(self) -> str:
-        """As a machine's notes."""
+        """Encodes them as a machine's notes."""
         made = int(self.made.timestamp()) if self.made is not None else None
         data = json.dumps({"marks": dict(self.tags), "made": made, "vmid": self.vmid}, sort_keys=True)
         return f"Made and deleted by cloudgraft, which knows it by the next line.\n\n{_JSON}{data}"
 
 
 def from_tags(text: str) -> Marks | None:
-    """The marks of a machine in a list; None when it has none of ours."""
+    """Decodes the marks of a machine in a list; None when it has none."""
     tags = text.replace(",", ";").split(";")
     if GENERAL not in tags:
         return None
@@ -99,18 +101,18 @@ def from_tags(text: str) -> Marks | None:
 
 
 def other_tags(text: str) -> list[str]:
-    """The tags of a machine that are not our marks."""
+    """Returns the tags of a machine that are not our marks."""
     tags = [tag for tag in text.replace(",", ";").split(";") if tag]
     return [tag for tag in tags if not _TEXT.decode(tag.partition(_BETWEEN)[0]).startswith(GENERAL)]
 
 
 def without_marks(text: str) -> str:
-    """A machine's notes without the line that has our marks."""
+    """Returns a machine's notes without the line with our marks."""
     return "\n".join(line for line in text.split("\n") if not line.startswith(_JSON))
 
 
 def from_description(text: str) -> Marks | None:
-    """The marks in a machine's notes; None when they have none, or when somebody has made others of them."""
+    """Decodes the marks in a machine's notes; None when it has none, or when somebody has changed them."""
     line = next((line for line in text.splitlines() if line.startswith(_JSON)), "")
     try:
         data = json.loads(line.removeprefix(_JSON))
@@ -121,13 +123,13 @@ def from_description(text: str) -> Marks | None:
 
 
 def vmid_of(name: str, first: int, last: int) -> int:
-    """The one VMID that a machine of this name may have."""
+    """Returns the only VMID that a machine with this name may have."""
     digest = hashlib.sha256(name.encode("utf-8", "replace")).digest()
     return first + int.from_bytes(digest[:16], "big") % (last - first + 1)
 
 
 def uuid_of(name: str) -> str:
-    """The UUID that a machine of this name is given, where its providerID is made of it."""
+    """Returns the UUID of a machine with this name, where its providerID holds it."""
     return str(uuid.uuid5(_UUIDS, name))
 
 
@@ -143,8 +145,8 @@ def _time(seconds: object) -> datetime | None:
 
 
 # -- inventory ---------------------------------------------------------------------------------------------------------
-# The list of machines and their tags and locks is as every node knows it at once. Names and states are what each node
-# tells every few seconds: a new machine has neither yet, and one whose node is away loses both after some minutes.
+# Every node knows the current machines, tags and locks. Names and states come from each node every few seconds: a new
+# machine has neither yet, and a machine whose node is unavailable loses both after some minutes.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +168,7 @@ class Guest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A host. What it has is None when we may not see it."""
+    """A host. Its CPUs and memory are None when our user may not see them."""
 
     name: str
     is_online: bool
@@ -178,7 +180,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
-    """A storage, as one node has it."""
+    """A storage of one node."""
 
     is_shared: bool
     free: int | None
@@ -186,24 +188,24 @@ class Storage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """Everything that we may see."""
+    """Everything that our user may see."""
 
     guests: Mapping[int, Guest]
     nodes: Mapping[str, Node]
     storages: Mapping[tuple[str, str], Storage]  # by node and name
 
     def is_shared(self, storage: str) -> bool:
-        """Whether all nodes have the same in it, as far as we may see it."""
+        """Returns whether all nodes share its content, as far as our user may see it."""
         return any(one.is_shared for (_, name), one in self.storages.items() if name == storage)
 
     def node_of(self, name: str) -> str:
-        """How a node is, for a message."""
+        """Describes the state of a node for a message."""
         node = self.nodes.get(name)
         return "not known" if node is None else "online" if node.is_online else "offline"
 
 
 def read_inventory(api: Api, what: str) -> Inventory:
-    """Asks the cluster; raises UnavailableError rather than leave out what was not understood."""
+    """Reads the cluster; raises UnavailableError for an invalid entry, and never leaves it out."""
     entries = api.get("cluster/resources", what)
     try:
         kinds: dict[str, list[dict[str, Any]]] = {}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cloudgraft.drivers.common.seed_iso import seed_iso
-from cloudgraft.drivers.proxmox.api import Api, Clock, Tasks
+from cloudgraft.drivers.proxmox.api import Api, Clock
 from cloudgraft.drivers.proxmox.inventory import (
     VMID_MARK,
     Guest,
@@ -49,7 +49,6 @@ class Removal:
     def __init__(self, api: Api, options: ProxmoxOptions) -> None:
         self._api = api
         self._options = options
-        self._tasks = Tasks(api)
 
     def remove(self, vmid: int, name: str, what: str) -> None:
         """Removes a machine with all that was made for it. One that is gone, or is another by now, is left alone."""
@@ -62,7 +61,7 @@ class Removal:
                 self._remove_at(guest.node, vmid, name, what, clock)
             except ConflictError as error:  # it is still being cloned, or somebody else works on it
                 clock.pause(error.message)
-            except NotFoundError:  # gone, or just now on another node: the next list tells
+            except NotFoundError:  # gone, or moved to another node: the next list shows it
                 clock.pause(what)
             else:
                 return
@@ -80,19 +79,19 @@ class Removal:
         is_set_up = marks_of(config, vmid, self._options) == from_tags(str(config.get("tags", "")))
         trouble = self._remove_seed(node, name, config, what, clock, is_set_up=is_set_up)
         query = {"purge": 1, "destroy-unreferenced-disks": 1}
-        self._tasks.finish(self._api.delete(base, what, **query), f"{what}, its end", clock)
+        self._api.finish(self._api.delete(base, what, **query), f"{what}, its end", clock)
         if trouble is not None:
             raise trouble
 
     def _is_meant(self, config: Mapping[str, Any], vmid: int, name: str, what: str) -> bool:
-        """VMIDs are given away again: what has another name is another machine, unless its marks say that it is ours.
+        """Returns whether it is still this machine. VMIDs are reused: one with another name is another machine.
 
-        To say of what may be ours that it is gone would let it run on for ever, and nobody would know.
+        Marks count more than the name. A machine that may be ours must not be reported as gone: it would run for ever.
         """
         marks, called = marks_of(config, vmid, self._options), str(config.get("name", ""))
         if marks is None:
             return called == name
-        if not marks.is_made_for(vmid, self._options.first_vmid, self._options.last_vmid):
+        if not marks.is_made_for(vmid, self._options):
             if name not in (called, marks.name):
                 return False
             raise PreconditionError(
@@ -107,7 +106,7 @@ class Removal:
     def _stop(self, base: str, what: str, clock: Clock) -> None:
         if not self._is_running(base, what):
             return
-        self._tasks.finish(self._api.post(f"{base}/status/stop", what), f"{what}, the stop", clock)
+        self._api.finish(self._api.post(f"{base}/status/stop", what), f"{what}, the stop", clock)
         while self._is_running(base, what):  # the cluster's HA manager is only asked to stop it
             clock.pause(f"{what}, the stop")
 
@@ -117,28 +116,28 @@ class Removal:
     def _remove_seed(
         self, node: str, name: str, config: Mapping[str, Any], what: str, clock: Clock, *, is_set_up: bool
     ) -> CloudgraftError | None:
-        """Gives what stands in the way. The machine costs more than its CD, and is removed all the same."""
+        """Returns the error that keeps the CD. The machine costs more than its CD, so it is removed anyway."""
         own = [value for value in drives(config).values() if value.endswith(f":iso/{name}.iso")]
-        # It may be stored and not attached yet, or somebody has ejected it: then its drive does not tell of it.
+        # It may be stored and not attached yet, or ejected by hand: then its drive does not show it.
         for volid in {*own, seed_volume(self._options.seed_storage, name)}:
             storage = volid.partition(":")[0]
             path = f"nodes/{node}/storage/{storage}/content/{volid}"
             try:
-                self._tasks.finish(self._api.delete(path, what), f"{what}, its CD", clock)
+                self._api.finish(self._api.delete(path, what), f"{what}, its CD", clock)
             except (PermissionDeniedError, InvalidArgumentError) as error:
-                # Whoever gives machines no user data needs no right on that storage.
+                # Without user data, no permission for that storage is needed.
                 if volid in own or (isinstance(error, PermissionDeniedError) and not is_set_up):
                     return type(error)(f"{error.message}; the machine is gone, and its CD {volid} is left")
             except CloudgraftError as error:
                 is_gone = _GONE in error.message or "No such file" in error.message
-                # One that is set up and has no CD most likely never had one: no storage may keep it alive.
+                # A finished machine without a CD most likely never had one: no storage may keep it alive.
                 if not is_gone and (volid in own or not is_set_up):
                     raise
         return None
 
 
 def seed_volume(storage: str, name: str) -> str:
-    """The CD with a machine's user data."""
+    """Returns the volume of the CD with a machine's user data."""
     return f"{storage}:iso/{name}.iso"
 
 
@@ -183,7 +182,6 @@ class Making:
         self._api = api
         self._options = options
         self._removal = removal
-        self._tasks = Tasks(api)
         self._templates = Templates(api)
         self._placement = Placement(options)
 
@@ -274,7 +272,7 @@ class Making:
             answer = self._api.post(path, what, **given)
         except NotFoundError as error:  # the template is gone
             raise InvalidArgumentError(f"machine.template: {error.message}") from None
-        self._tasks.finish(answer, f"{what}, the clone", clock)
+        self._api.finish(answer, f"{what}, the clone", clock)
 
     def _settled(self, order: Order, guest: Guest | None, what: str, clock: Clock) -> tuple[str, Mapping[str, Any]]:
         """Waits until another call's clone is complete, and checks that it is the right machine."""
@@ -314,7 +312,7 @@ class Making:
     def _finish(self, order: Order, node: str, config: Mapping[str, Any], what: str, clock: Clock) -> Marks:
         """Does the missing steps; returns the machine's marks."""
         tags = from_tags(str(config.get("tags", "")))
-        if tags is not None and self._is_own(tags, order):
+        if tags is not None and tags.is_made_for(order.vmid, self._options) and tags.name == order.marks.name:
             return tags  # finished; other tags came from its template, which was once a machine of ours
         base = f"nodes/{node}/qemu/{order.vmid}"
         known = from_description(str(config.get("description", "")))
@@ -325,22 +323,18 @@ class Making:
                 self._upload(order, node, what, clock)
             self._grow(order, base, config, what, clock)
             self._set(base, self._setup(order, config), f"{what}, its settings", clock)
-            self._patiently(lambda: self._start(base, what), f"{what}, the start", clock)
+            self._change(lambda: self._api.post(f"{base}/status/start", what), f"{what}, the start", clock)
         self._set(base, {"tags": order.marks.as_tags()}, f"{what}, its tags", clock)
         return order.marks
 
-    def _is_own(self, marks: Marks, order: Order) -> bool:
-        is_for_it = marks.is_made_for(order.vmid, self._options.first_vmid, self._options.last_vmid)
-        return is_for_it and marks.name == order.marks.name
-
     def _set(self, base: str, given: Mapping[str, object], what: str, clock: Clock) -> None:
-        self._patiently(lambda: self._api.post(f"{base}/config", what, **given), what, clock)
+        self._change(lambda: self._api.post(f"{base}/config", what, **given), what, clock)
 
     def _upload(self, order: Order, node: str, what: str, clock: Clock) -> None:
         image = seed_iso(name=order.name, user_data=order.user_data)
         storage = self._options.seed_storage
         answer = self._api.upload(f"nodes/{node}/storage/{storage}/upload", what, f"{order.name}.iso", image)
-        self._tasks.finish(answer, f"{what}, its user data", clock)
+        self._api.finish(answer, f"{what}, its user data", clock)
 
     def _grow(self, order: Order, base: str, config: Mapping[str, Any], what: str, clock: Clock) -> None:
         disk = order.settings.disk or boot_disk(config)
@@ -349,13 +343,7 @@ class Making:
         if not disk:
             raise InvalidArgumentError(f"{what}: the template has no disk to make larger; name it in machine.disk")
         size = f"{order.shape.disk_bytes // MEBIBYTE}M"
-        self._patiently(lambda: self._resized(base, disk, size, what), f"{what}, its disk", clock)
-
-    def _resized(self, base: str, disk: str, size: str, what: str) -> object:
-        return self._api.put(f"{base}/resize", what, disk=disk, size=size)
-
-    def _start(self, base: str, what: str) -> object:
-        return self._api.post(f"{base}/status/start", what)
+        self._change(lambda: self._api.put(f"{base}/resize", what, disk=disk, size=size), f"{what}, its disk", clock)
 
     def _setup(self, order: Order, config: Mapping[str, Any]) -> dict[str, object]:
         settings, shape = order.settings, order.shape
@@ -377,11 +365,11 @@ class Making:
             )
         return given
 
-    def _patiently(self, change: Callable[[], object], what: str, clock: Clock) -> None:
+    def _change(self, change: Callable[[], object], what: str, clock: Clock) -> None:
         """Retries a change while another operation locks the machine."""
         while True:
             try:
-                self._tasks.finish(change(), what, clock)
+                self._api.finish(change(), what, clock)
             except ConflictError as error:
                 clock.pause(error.message)
             except CloudgraftError as error:

@@ -89,7 +89,7 @@ _GOING = frozenset({"destroyed"})
 
 
 class Machines:
-    """Reads lists of machines."""
+    """Lists machines, and marks them."""
 
     def __init__(self, api: Api, options: ProxmoxOptions) -> None:
         self._api = api
@@ -129,7 +129,7 @@ class Machines:
         Marks that may have come with a copy do not count: under the name of its original, a copy would look like a
         duplicate. It then has its own name in Proxmox, and none until Proxmox reports one.
         """
-        known = (marks.name or name) if self._is_own(marks, vmid) else name
+        known = (marks.name or name) if marks.is_made_for(vmid, self._options) else name
         return Machine(
             name=known,
             machine_id=str(vmid),
@@ -139,9 +139,6 @@ class Machines:
             created_at=marks.made,
             reason=state[1],
         )
-
-    def _is_own(self, marks: Marks, vmid: int) -> bool:
-        return marks.is_made_for(vmid, self._options.first_vmid, self._options.last_vmid)
 
     def _provider_id(self, vmid: int, name: str) -> str | None:
         if self._options.providerID is ProviderIdForm.UUID:
@@ -154,9 +151,7 @@ class Machines:
         return Machine(
             name=guest.name,
             machine_id=str(guest.vmid),
-            provider_id=f"proxmox://{self._options.region}/{guest.vmid}"
-            if self._options.providerID is ProviderIdForm.VMID
-            else None,
+            provider_id=self._provider_id(guest.vmid, ""),  # its UUID may be any
             state=state,
             reason=reason,
         )
@@ -183,7 +178,7 @@ class Machines:
         if not self._options.first_vmid <= guest.vmid <= self._options.last_vmid:
             return False
         if guest.marks is not None:
-            return not self._is_own(guest.marks, guest.vmid) and guest.name != guest.marks.name
+            return not guest.marks.is_made_for(guest.vmid, self._options) and guest.name != guest.marks.name
         with self._lock:
             return not guest.name or self._strangers.get(guest.vmid) != guest.name
 
@@ -223,6 +218,25 @@ class Machines:
             begun = self._begun.get(vmid)
         return any(is_younger(at, self._making) for at in (begun, marks.made) if at is not None)
 
+    # -- marks ---------------------------------------------------------------------------------------------------------
+    # As tags, which are in the list of all machines. They include the VMID, as for machines that we create, so that a
+    # clone of the machine does not count as it. Tags of others stay.
+
+    def mark(self, vmid: int, name: str, tags: Mapping[str, str | None], what: str) -> None:
+        """Sets these marks, and removes those that are None. Raises NotFoundError when the VMID has another machine."""
+        guest = read_inventory(self._api, what).guests.get(vmid)
+        if guest is None or guest.is_container or guest.is_template:
+            raise NotFoundError(f"{what}: there is no VM {vmid}")
+        path = f"nodes/{guest.node}/qemu/{vmid}/config"
+        config = self._api.get(path, what)
+        known = marks_of(config, vmid, self._options)
+        if name not in (str(config.get("name", "")), known.name if known is not None else ""):
+            raise NotFoundError(f"{what}: VM {vmid} is another machine by now")
+        wanted = {key: value for key, value in ({**known.tags, **tags} if known else tags).items() if value is not None}
+        marks = Marks(tags=wanted, made=known.made if known else None, vmid=vmid) if wanted else None
+        # With the digest, Proxmox refuses the change if the machine was changed since it was read.
+        self._api.put(path, what, digest=config["digest"], **_changes(config, marks))
+
 
 def _left_state(guest: Guest) -> tuple[MachineState, str]:
     """Returns the state of one without tags whose create never finished, or whose tags were removed."""
@@ -242,36 +256,8 @@ def marks_of(config: Mapping[str, Any], vmid: int, options: ProxmoxOptions) -> M
     """
     both = from_tags(str(config.get("tags", ""))), from_description(str(config.get("description", "")))
     possible = [marks for marks in both if marks is not None and marks.is_of(vmid)]
-    certain = [marks for marks in possible if marks.is_made_for(vmid, options.first_vmid, options.last_vmid)]
+    certain = [marks for marks in possible if marks.is_made_for(vmid, options)]
     return next(iter((*certain, *possible)), None)
-
-
-# -- marking -----------------------------------------------------------------------------------------------------------
-# Sets and removes our marks on an existing machine, as tags, which are in the list of all machines. They include the
-# VMID, as for machines that we create, so that a clone of the machine does not count as it. Tags of others stay.
-
-
-class Marking:
-    """Marks machines."""
-
-    def __init__(self, api: Api, options: ProxmoxOptions) -> None:
-        self._api = api
-        self._options = options
-
-    def mark(self, vmid: int, name: str, tags: Mapping[str, str | None], what: str) -> None:
-        """Sets these marks, and removes those that are None. Raises NotFoundError when the VMID has another machine."""
-        guest = read_inventory(self._api, what).guests.get(vmid)
-        if guest is None or guest.is_container or guest.is_template:
-            raise NotFoundError(f"{what}: there is no VM {vmid}")
-        path = f"nodes/{guest.node}/qemu/{vmid}/config"
-        config = self._api.get(path, what)
-        known = marks_of(config, vmid, self._options)
-        if name not in (str(config.get("name", "")), known.name if known is not None else ""):
-            raise NotFoundError(f"{what}: VM {vmid} is another machine by now")
-        wanted = {key: value for key, value in ({**known.tags, **tags} if known else tags).items() if value is not None}
-        marks = Marks(tags=wanted, made=known.made if known else None, vmid=vmid) if wanted else None
-        # With the digest, Proxmox refuses the change if the machine was changed since it was read.
-        self._api.put(path, what, digest=config["digest"], **_changes(config, marks))
 
 
 def _changes(config: Mapping[str, Any], marks: Marks | None) -> dict[str, object]:

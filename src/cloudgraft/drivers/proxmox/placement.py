@@ -17,9 +17,9 @@ from cloudgraft.sdk.errors import InvalidArgumentError, OutOfStockError, Permiss
 from cloudgraft.sdk.quantity import amount
 
 # -- templates ---------------------------------------------------------------------------------------------------------
-# Templates: which there are, where they can be cloned to, and which of their disks is the one that grows.
+# Which templates exist, where they can be cloned to, and which of their disks grows.
 
-_LASTS: Final = 300.0  # seconds for which a template's configuration is believed
+_LASTS: Final = 300.0  # seconds for which a template's configuration is cached
 _SIZE: Final = re.compile(r"(?:^|,)size=(\d+)([KMGT]?)(?:,|$)")
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -30,13 +30,13 @@ class Source:
 
     vmid: int
     node: str
-    is_shared: bool  # all its disks are where every node has them
-    disk: str  # the drive that a shape's disk is about; empty when it has none
-    size: int  # of that drive, in bytes; 0 when nobody knows
+    is_shared: bool  # all its disks are on storages that every node has
+    disk: str  # the drive that gets the size of the shape's disk; empty when it has none
+    size: int  # of that drive, in bytes; 0: unknown
 
 
 class Templates:
-    """Their configurations, each asked for once in a while."""
+    """Finds templates, and caches their configurations."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -44,12 +44,12 @@ class Templates:
         self._known: dict[int, tuple[float, Mapping[str, Any]]] = {}
 
     def forget(self) -> None:
-        """Somebody may have made others."""
+        """Clears the cache: somebody may have replaced a template."""
         with self._lock:
             self._known.clear()
 
     def find(self, wanted: int | str, disk: str, inventory: Inventory) -> Sequence[Source]:
-        """All templates that are meant, those on nodes that are online; raises when there is none."""
+        """Returns the matching templates on online nodes; raises when there is no such template."""
         found = [
             guest
             for guest in inventory.guests.values()
@@ -93,7 +93,7 @@ class Templates:
 
 
 def drives(config: Mapping[str, Any]) -> dict[str, str]:
-    """The volumes of a machine by their drives, also those of EFI and TPM; and what is no volume, such as ``none``."""
+    """Returns the volumes of a machine by drive, with EFI and TPM; also values that are no volume, such as ``none``."""
     return {
         key: str(value).partition(",")[0].removeprefix("file=")
         for key, value in config.items()
@@ -102,7 +102,7 @@ def drives(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def boot_disk(config: Mapping[str, Any]) -> str:
-    """The drive that a machine boots from: the first disk of its boot order, else the first that it has."""
+    """Returns the boot drive of a machine: the first disk of its boot order, else its first disk."""
     disks = [key for key in sorted(drives(config)) if DRIVE.fullmatch(key) and "media=cdrom" not in str(config[key])]
     order = re.search(r"order=([^,\s]+)", str(config.get("boot", "")))
     wanted = order[1].split(";") if order else [str(config.get("bootdisk", ""))]
@@ -110,29 +110,28 @@ def boot_disk(config: Mapping[str, Any]) -> str:
 
 
 def size_of(drive: str) -> int:
-    """The size of a drive in bytes, as its configuration tells it; 0 when it does not."""
+    """Returns the size of a drive in bytes, from its configuration; 0 when that has none."""
     found = _SIZE.search(drive)
     return int(found[1]) * _UNITS[found[2]] if found else 0
 
 
 # -- nodes -------------------------------------------------------------------------------------------------------------
-# What a node has given away is the memory of the machines that run on it, or what it measures, if that is more.
-# Machines that were placed a moment ago are in no list yet, or not with their memory, so they are remembered until they
-# are.
+# The used memory of a node is that of the machines that run on it, or what it measures, if that is more. Machines that
+# were placed a moment ago are in no list yet, or not with their memory. So they are remembered until they are.
 
 _REMEMBERED: Final = 300.0  # seconds, at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a machine is made, and from which template."""
+    """The node of a new machine, and its template."""
 
     node: str
     source: Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Promise:
+class _Reservation:
     node: str
     cpus: int
     memory: int
@@ -140,18 +139,18 @@ class _Promise:
 
 
 class Placement:
-    """What was promised to whom. Calls may be made by several threads at once."""
+    """Chooses nodes, and reserves their room. Thread-safe."""
 
     def __init__(self, options: ProxmoxOptions) -> None:
         self._options = options
         self._reserve = int(amount(options.memory_reserve).value)
         self._lock = threading.Lock()
-        self._promised: dict[int, _Promise] = {}
+        self._reserved: dict[int, _Reservation] = {}
 
     def choose(
         self, vmid: int, shape: ShapeOptions, settings: MachineSettings, sources: Sequence[Source], inventory: Inventory
     ) -> Place:
-        """A place, which is promised to the machine; raises OutOfStockError when it fits nowhere."""
+        """Reserves a place for the machine; raises OutOfStockError when it fits nowhere."""
         places = self._reachable(settings, sources, inventory)
         with self._lock:
             self._drop_old(inventory)
@@ -167,20 +166,22 @@ class Placement:
             if best is None:
                 raise OutOfStockError(f"no node has room: {'; '.join(reasons)}")
             until = time.monotonic() + _REMEMBERED
-            self._promised[vmid] = _Promise(node=best[1].node, cpus=shape.cpu, memory=shape.memory_bytes, until=until)
+            self._reserved[vmid] = _Reservation(
+                node=best[1].node, cpus=shape.cpu, memory=shape.memory_bytes, until=until
+            )
             return best[1]
 
     def release(self, vmid: int) -> None:
-        """The machine is not made, or it is gone."""
+        """Ends a reservation: the machine was not created, or it is gone."""
         with self._lock:
-            self._promised.pop(vmid, None)
+            self._reserved.pop(vmid, None)
 
     def _reachable(self, settings: MachineSettings, sources: Sequence[Source], inventory: Inventory) -> Sequence[Place]:
-        """The nodes that a template can be cloned to. One on the node itself is better than one elsewhere."""
+        """Returns the nodes that a template can be cloned to. A template on the node itself is preferred."""
         wanted = self._options.nodes or sorted(inventory.nodes)
         if unknown := [node for node in wanted if node not in inventory.nodes]:
             raise InvalidArgumentError(f"nodes: the cluster has no node {unknown[0]!r}")
-        storage = settings.storage or (self._options.storage if settings.full_clone else "")
+        storage = self._storage(settings)
         is_mobile = not storage or inventory.is_shared(storage)
         places = []
         for node in wanted:
@@ -201,37 +202,40 @@ class Placement:
     def _left(
         self, node: Node, shape: ShapeOptions, settings: MachineSettings, inventory: Inventory
     ) -> tuple[int, str]:
-        """The memory that would be left there; or why it does not fit."""
+        """Returns the memory that would be left there, or why the machine does not fit."""
         if node.memory is None or node.cpus is None:
             raise PermissionDeniedError(
                 f"the user may not see how much memory {node.name} has; give it Sys.Audit on /nodes, or PVEAuditor"
             )
-        promised = [promise for promise in self._promised.values() if promise.node == node.name]
+        reserved = [one for one in self._reserved.values() if one.node == node.name]
         running = [
             guest
             for guest in inventory.guests.values()
-            if guest.node == node.name and guest.status == "running" and guest.vmid not in self._promised
+            if guest.node == node.name and guest.status == "running" and guest.vmid not in self._reserved
         ]
-        memory = sum(promise.memory for promise in promised)
+        memory = sum(one.memory for one in reserved)
         used = max(node.used + memory, sum(guest.memory for guest in running) + memory)
         left = node.memory - self._reserve - used - shape.memory_bytes
         if left < 0:
             return 0, f"{-left // MEBIBYTE} MiB of memory are missing"
-        cpus = sum(guest.cpus for guest in running) + sum(promise.cpus for promise in promised) + shape.cpu
+        cpus = sum(guest.cpus for guest in running) + sum(one.cpus for one in reserved) + shape.cpu
         if self._options.cpu_ratio and cpus > node.cpus * self._options.cpu_ratio:
             return 0, f"it would give away {cpus} CPUs and has {node.cpus}"
         return left, self._full_storage(node, shape, settings, inventory)
 
     def _full_storage(self, node: Node, shape: ShapeOptions, settings: MachineSettings, inventory: Inventory) -> str:
-        storage = settings.storage or (self._options.storage if settings.full_clone else "")
+        storage = self._storage(settings)
         seen = inventory.storages.get((node.name, storage))
         if seen is not None and seen.free is not None and seen.free < shape.disk_bytes:
             return f"{storage} has no room"
         return ""
 
+    def _storage(self, settings: MachineSettings) -> str:
+        return settings.storage or (self._options.storage if settings.full_clone else "")
+
     def _drop_old(self, inventory: Inventory) -> None:
         now = time.monotonic()
-        for vmid, promise in list(self._promised.items()):
+        for vmid, one in list(self._reserved.items()):
             guest = inventory.guests.get(vmid)
-            if now > promise.until or (guest is not None and guest.status == "running"):
-                del self._promised[vmid]
+            if now > one.until or (guest is not None and guest.status == "running"):
+                del self._reserved[vmid]
