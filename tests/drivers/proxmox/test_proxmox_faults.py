@@ -326,6 +326,16 @@ def test_wrong_secrets_are_told_and_not_shown(fake: FakeProxmox, tmp_path: Path)
         assert "a-wrong-secret" not in str(refused.value)
 
 
+def test_an_upload_is_repeated_whole_with_a_new_ticket(fake: FakeProxmox, tmp_path: Path) -> None:
+    driver = proxmox_driver(fake, tmp_path, user=fake.user)
+    driver.start()
+    fake.faults.order(Fault(kind=Kind.ERROR, path="/upload", status=401))
+    driver.create(spec("one", user_data="#cloud-config"))
+    assert fake.count("POST", "/upload") == 2
+    assert b"#cloud-config" in fake.cluster.seed("one")
+    driver.close()
+
+
 def test_a_ticket_is_shared_and_fetched_anew_when_it_is_not_believed(fake: FakeProxmox, tmp_path: Path) -> None:
     driver = proxmox_driver(fake, tmp_path, user=fake.user)
     with ThreadPoolExecutor(4) as pool:
