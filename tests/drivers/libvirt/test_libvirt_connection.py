@@ -14,7 +14,7 @@ import pytest
 
 from cloudgraft.drivers.libvirt import connection as connection_module
 from cloudgraft.drivers.libvirt import driver as driver_module
-from cloudgraft.drivers.libvirt.connection import Connection, told
+from cloudgraft.drivers.libvirt.connection import Connection, mapped_errors
 from cloudgraft.drivers.libvirt.domains import Image, Offer
 from cloudgraft.drivers.libvirt.driver import LibvirtDriver
 from cloudgraft.drivers.libvirt.options import LibvirtOptions, ShapeOptions
@@ -55,7 +55,7 @@ def test_words_of_libvirt_that_are_no_utf_8_are_told_all_the_same(words: bytes, 
         except UnicodeDecodeError as error:
             raise SystemError("virDomainCreate returned a result with an exception set") from error
 
-    with pytest.raises(raised, match=r"starting a-1: .*\ufffd"), told("starting a-1", is_change=True):
+    with pytest.raises(raised, match=r"starting a-1: .*\ufffd"), mapped_errors("starting a-1", is_change=True):
         stumble()
 
 

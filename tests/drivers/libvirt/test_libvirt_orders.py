@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -14,7 +14,7 @@ from cloudgraft.drivers.common.locks import NamedLocks
 from cloudgraft.drivers.libvirt.domains import Image, Marks, Offer, uuid_of
 from cloudgraft.drivers.libvirt.errors import ERRORS, error_of
 from cloudgraft.drivers.libvirt.options import DomainType, LibvirtOptions, Network, ShapeOptions
-from cloudgraft.drivers.libvirt.order import Order, check_room, order_of, wish_of
+from cloudgraft.drivers.libvirt.order import Order, check_room, order_of, request_of
 from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
@@ -30,6 +30,9 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
 )
 
+if TYPE_CHECKING:  # it needs libvirt
+    from cloudgraft.drivers.libvirt.host import Host
+
 GI = 2**30
 STRANGER = "5f1e1e2e-0000-4000-8000-000000000001"
 
@@ -41,7 +44,7 @@ class Domain:
     memory: int = GI
 
 
-class Told:
+class FakeHost:
     """A host as far as it is asked before anything is made."""
 
     def __init__(self, domains: Sequence[Domain] = (), room: int = 100 * GI, arch: str = "x86_64") -> None:
@@ -74,10 +77,10 @@ def options(**changes: Any) -> LibvirtOptions:
     return LibvirtOptions(**{"shapes": shapes, "image": "base", **changes})
 
 
-def order(host: Told | None = None, given: LibvirtOptions | None = None, **machine: object) -> Order:
+def order(host: FakeHost | None = None, given: LibvirtOptions | None = None, **machine: object) -> Order:
     spec = MachineSpec(name="n-1", group="g", settings=machine, user_data="#cloud-config\n# hidden-token\n")
     given = given or options()
-    return order_of(wish_of(spec, given), Marks.of(spec, "vms"), host or Told(), given)
+    return order_of(request_of(spec, given), Marks.of(spec, "vms"), cast("Host", host or FakeHost()), given)
 
 
 def test_a_group_says_more_than_its_shape_and_that_more_than_the_image() -> None:
@@ -100,12 +103,12 @@ def test_the_host_says_what_is_not_configured() -> None:
 
 def test_a_host_of_another_architecture_must_be_said_so_since_its_groups_templates_go_by_that() -> None:
     with pytest.raises(InvalidArgumentError, match="say `arch: aarch64`"):
-        order(Told(arch="aarch64"), shape="bare")
-    assert order(Told(arch="aarch64"), options(arch="aarch64"), shape="bare").plan.domain_type is DomainType.KVM
+        order(FakeHost(arch="aarch64"), shape="bare")
+    assert order(FakeHost(arch="aarch64"), options(arch="aarch64"), shape="bare").plan.domain_type is DomainType.KVM
 
 
 def test_a_group_may_have_other_networks_or_none() -> None:
-    host = Told()
+    host = FakeHost()
     assert order(host, shape="bare").plan.networks == (Network(network="default"),)
     assert host.networks == [Network(network="default")]
     assert order(shape="bare", networks=[]).plan.networks == []
@@ -155,10 +158,10 @@ OTHER, OTHER_OFF = Domain(STRANGER), Domain(STRANGER, state=5)
 )
 def test_a_host_without_room_is_out_of_stock(limits: dict[str, Any], domains: list[Domain], is_refused: bool) -> None:
     if not is_refused:
-        check_room(Told(domains), options(**limits), 4 * GI)
+        check_room(cast("Host", FakeHost(domains)), options(**limits), 4 * GI)
         return
     with pytest.raises(OutOfStockError):
-        check_room(Told(domains), options(**limits), 4 * GI)
+        check_room(cast("Host", FakeHost(domains)), options(**limits), 4 * GI)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ _has_events = False
 
 
 @contextmanager
-def told(what: str, *, is_change: bool = False) -> Iterator[None]:
+def mapped_errors(what: str, *, is_change: bool = False) -> Iterator[None]:
     """Converts libvirt's errors in the block to ours; ``what`` names the action."""
     try:
         yield
@@ -68,7 +68,7 @@ class _Attempt:
 
     def _run(self) -> None:
         try:
-            with told(f"connecting to {self._options.uri}"):
+            with mapped_errors(f"connecting to {self._options.uri}"):
                 self.connection = self._opened()
         except CloudgraftError as error:
             self.error = error

@@ -210,7 +210,7 @@ _DEVICES: Final = {SeedBus.VIRTIO: "vdb", SeedBus.IDE: "hda", SeedBus.SATA: "sda
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """All that is decided about one machine before it is defined."""
+    """All decisions about one machine before it is defined."""
 
     marks: Marks
     cpu: int
@@ -223,17 +223,17 @@ class Plan:
 
 
 def disk_volume(name: str) -> str:
-    """What the volume with a machine's disk is called."""
+    """Returns the name of the volume with a machine's disk."""
     return f"{name}-disk"
 
 
 def seed_volume(name: str) -> str:
-    """What the volume with a machine's user data is called."""
+    """Returns the name of the volume with a machine's user data."""
     return f"{name}-seed.iso"
 
 
 def domain_xml(plan: Plan, options: LibvirtOptions) -> str:
-    """The domain; nothing in it is secret."""
+    """Returns the XML of the domain; nothing in it is secret."""
     domain = ET.Element("domain", type=plan.domain_type.value)
     _text(domain, "name", plan.marks.name)
     _text(domain, "uuid", uuid_of(plan.marks.name))
@@ -334,7 +334,7 @@ _WITHOUT_FILES: Final = frozenset({"block", "network"})  # types of volumes: the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """A volume that disks are made from."""
+    """A volume that disks are created from."""
 
     path: str
     format: str
@@ -343,7 +343,7 @@ class Image:
 
     @property
     def clone_format(self) -> str:
-        """What a copy of it has."""
+        """The format of a copy of it."""
         return self.format if self.is_file else "raw"
 
 
@@ -355,12 +355,12 @@ class Offer:
     types: frozenset[tuple[str, str]]  # of architecture and domain type
 
     def best(self, arch: str) -> DomainType:
-        """KVM, where it is to be had."""
+        """Returns KVM where the host has it."""
         return DomainType.KVM if (arch, DomainType.KVM.value) in self.types else DomainType.QEMU
 
 
 def new_volume(name: str, *, capacity: int, kind: str, base: Image | None = None) -> str:
-    """A volume that takes no room yet, and that only the host's own users can read: seeds hold secrets.
+    """Returns the XML of a volume that takes no room yet, and that only its owner can read: seeds hold secrets.
 
     ``base`` makes it an overlay, which holds only what differs from the base.
     """
@@ -379,7 +379,7 @@ def new_volume(name: str, *, capacity: int, kind: str, base: Image | None = None
 
 
 def read_image(xml: str) -> Image:
-    """From the XML of a volume."""
+    """Parses the XML of a volume."""
     volume = ET.fromstring(xml)  # noqa: S314 - from libvirt, which writes no entities
     found = volume.find("target/format")
     return Image(
@@ -391,7 +391,7 @@ def read_image(xml: str) -> Image:
 
 
 def read_offer(xml: str) -> Offer:
-    """From a host's capabilities."""
+    """Parses a host's capabilities."""
     found = ET.fromstring(xml)  # noqa: S314 - from libvirt, which writes no entities
     types = {
         (arch.get("name", ""), domain.get("type", ""))

@@ -34,7 +34,7 @@ from cloudgraft.drivers.libvirt.domains import (
 )
 from cloudgraft.drivers.libvirt.host import Host, Seen
 from cloudgraft.drivers.libvirt.options import LibvirtOptions, MachineSettings
-from cloudgraft.drivers.libvirt.order import Order, check_room, order_of, wish_of
+from cloudgraft.drivers.libvirt.order import Order, check_room, order_of, request_of
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import Machine, MachineSpec, Shape
 from cloudgraft.sdk.errors import (
@@ -86,21 +86,21 @@ class LibvirtDriver(BlockingDriver):
         return [machine for machine in machines if machine is not None]
 
     def create(self, spec: MachineSpec) -> Machine:
-        """Makes and starts it; one that has run already is answered as it is."""
+        """Creates and starts it; returns one that has run already as it is."""
         if not _NAME.fullmatch(spec.name):
             raise InvalidArgumentError(f"{spec.name!r} cannot be the name of a machine: it is a host name too")
-        wish = wish_of(spec, self._options)
+        request = request_of(spec, self._options)
         with self._turns.take(spec.name):
             found = self._host.find(uuid_of(spec.name))
             known = self._own_marks(found, spec) if found is not None else None
             if found is not None and has_run(found.state, found.reason):
                 return self._machine(found, known)
-            # Anew, also for one that is half made: its time to be made begins now.
+            # New marks, also for one that is half made: its time to be created starts now.
             marks = Marks.of(spec, known.pool if known is not None else self._options.pool)
-            return self._made(order_of(wish, marks, self._host, self._options), is_new=found is None)
+            return self._made(order_of(request, marks, self._host, self._options), is_new=found is None)
 
     def delete(self, machine: Machine) -> None:
-        """Switches it off and removes it with its volumes, the domain last; what is gone is skipped."""
+        """Powers it off and removes it with its volumes, the domain last; skips what is gone."""
         if not _is_uuid(machine.machine_id) or not may_be_ours(machine.machine_id):
             return  # never made by us
         with self._turns.take(machine.name):
@@ -117,14 +117,14 @@ class LibvirtDriver(BlockingDriver):
                     f"the domain {found.name} has lost the marks of cloudgraft, so it is not touched; "
                     f"`virsh undefine {found.name}` removes it"
                 )
-            if not marks.are_of(machine):  # a list may remember what a domain carried a while ago
+            if not marks.are_of(machine):  # a list may show cached marks
                 raise PreconditionError(f"the marks of the domain {found.name} have changed, so it is not touched")
             self._remove(found, marks.pool, marks.name)
 
     # -- making --------------------------------------------------------------------------------------------------------
 
     def _own_marks(self, found: Seen, spec: MachineSpec) -> Marks:
-        """Of the domain that is there already; raises AlreadyExistsError when it was not made for this very order."""
+        """Reads the marks of an existing domain; raises AlreadyExistsError when it was not created for this spec."""
         marks = self._host.marks(found)
         if marks is None or marks.tags != spec.tags:
             raise AlreadyExistsError(
@@ -141,7 +141,7 @@ class LibvirtDriver(BlockingDriver):
                     check_room(self._host, self._options, order.plan.memory)
                 domain = self._host.define(domain_xml(order.plan, self._options), name)
             is_defined = True
-            is_ours = not self._host.is_running(domain, name)  # a program that was thought dead may have been quicker
+            is_ours = not self._host.is_running(domain, name)  # another process, thought dead, may have been faster
             if is_ours:
                 self._host.make_disk(order.plan.marks.pool, disk_volume(name), order)
                 self._host.make_seed(order.plan.marks.pool, seed_volume(name), order.seed)
@@ -152,9 +152,9 @@ class LibvirtDriver(BlockingDriver):
         return self._machine(seen, order.plan.marks)
 
     def _undone(self, error: CloudgraftError, marks: Marks, *, is_defined: bool, is_ours: bool) -> CloudgraftError:
-        """Removes what was made before the error; what to raise then. Until it is removed, nothing else is certain.
+        """Removes what was made before the error, and returns what to raise. Until then the outcome is unknown.
 
-        One that runs and was not started by this call (``is_ours``) is left: a list will tell of it.
+        A domain that runs and was not started by this call (``is_ours``) is left alone: a list will show it.
         """
         try:
             found = self._host.find(uuid_of(marks.name))
@@ -178,7 +178,7 @@ class LibvirtDriver(BlockingDriver):
         self._host.undefine(found.domain, found.name)
 
     def _remove_leftovers(self, machine: Machine) -> None:
-        """Volumes of a domain that was undefined by hand: its id proves that the name is one of our machines'."""
+        """Removes the volumes of a domain that was undefined by hand: its id proves that the name is our machine's."""
         if machine.machine_id == uuid_of(machine.name):
             self._host.remove_volumes(self._options.pool, disk_volume(machine.name), seed_volume(machine.name))
 
@@ -190,7 +190,7 @@ class LibvirtDriver(BlockingDriver):
         except NotFoundError:
             return None  # gone since the list was made
         if marks is None and seen.id != uuid_of(seen.name):
-            return None  # another's, who makes ids as we do
+            return None  # of another program that derives ids as we do
         if is_being_made(marks, seen.state, seen.reason, self._options.create_timeout):
             return None
         return self._machine(seen, marks)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import libvirt
 
-from cloudgraft.drivers.libvirt.connection import Connection, code_of, told
+from cloudgraft.drivers.libvirt.connection import Connection, code_of, mapped_errors
 from cloudgraft.drivers.libvirt.domains import (
     NAMESPACE,
     Image,
@@ -37,7 +37,7 @@ _UNDEFINE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A domain, and what one call told of it."""
+    """A domain, and its state from one call."""
 
     domain: Any
     id: str
@@ -48,116 +48,104 @@ class Seen:
 
 
 class Host:
-    """One host, by one connection."""
+    """One host, through one connection."""
 
     def __init__(self, options: LibvirtOptions, connection: Connection) -> None:
         self._options = options
         self._connection = connection
         self._offer: Offer | None = None
 
-    # -- looking -------------------------------------------------------------------------------------------------------
+    # -- reads ---------------------------------------------------------------------------------------------------------
 
     def domains(self) -> list[Seen]:
-        """All domains of the host, in one call; no domain that hangs is waited for."""
+        """Returns all domains of the host, in one call that does not wait for a domain that hangs."""
         connection = self._connection.get()
-        with told("listing the domains"):
+        with mapped_errors("listing the domains"):
             flags = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
             return [_seen(domain, stats) for domain, stats in connection.getAllDomainStats(_STATS, flags)]
 
     def find(self, domain_id: str) -> Seen | None:
-        """The domain with this id, if there is one."""
+        """Returns the domain with this id, if it exists."""
         connection = self._connection.get()
-        with told(f"looking for the domain {domain_id}"):
-            try:
-                domain = connection.lookupByUUIDString(domain_id)
-                state, reason = domain.state()
-            except libvirt.libvirtError as error:
-                if code_of(error) == GONE:
-                    return None
-                raise
+        with mapped_errors(f"looking for the domain {domain_id}"), _unless(GONE):
+            domain = connection.lookupByUUIDString(domain_id)
+            state, reason = domain.state()
             return Seen(domain=domain, id=domain_id, name=domain.name(), state=int(state), reason=int(reason))
+        return None
 
     def marks(self, seen: Seen) -> Marks | None:
-        """What the domain carries of us; None when that is nothing. Raises NotFoundError when it is gone."""
-        if not may_be_ours(seen.id):
-            return None
-        with told(f"reading the marks of {seen.name}"):
-            try:
+        """Reads the marks of a domain; None when it has none. Raises NotFoundError when it is gone."""
+        if may_be_ours(seen.id):
+            with mapped_errors(f"reading the marks of {seen.name}"), _unless(NO_METADATA):
                 kind = libvirt.VIR_DOMAIN_METADATA_ELEMENT
                 return Marks.read(seen.domain.metadata(kind, NAMESPACE, libvirt.VIR_DOMAIN_AFFECT_CONFIG), seen.id)
-            except libvirt.libvirtError as error:
-                if code_of(error) == NO_METADATA:
-                    return None
-                raise
+        return None
 
     def offer(self) -> Offer:
-        """What the host can run; it is asked once."""
+        """Returns what the host can run; reads it once."""
         if self._offer is None:
             connection = self._connection.get()
-            with told("asking what the host can run"):
+            with mapped_errors("asking what the host can run"):
                 self._offer = read_offer(connection.getCapabilities())
         return self._offer
 
     def memory(self) -> int:
-        """Bytes that the host has."""
+        """Returns the bytes of memory that the host has."""
         connection = self._connection.get()
-        with told("asking how much memory the host has"):
+        with mapped_errors("asking how much memory the host has"):
             return int(connection.getInfo()[1]) * 1024 * 1024
 
     def room(self) -> int:
-        """Bytes that are free in the pool."""
+        """Returns the free bytes in the pool."""
         pool = self.pool(self._options.pool)
-        with told(f"looking how full the storage pool {self._options.pool} is"):
-            try:
+        with mapped_errors(f"looking how full the storage pool {self._options.pool} is"):
+            with _unless(libvirt.VIR_ERR_INTERNAL_ERROR):  # it is busy: the last known state must do
                 pool.refresh(0)  # disks grow without libvirt's knowledge
-            except libvirt.libvirtError as error:
-                if code_of(error) != libvirt.VIR_ERR_INTERNAL_ERROR:  # it is busy: what was known before must do
-                    raise
             return int(pool.info()[3])
 
     def image(self, name: str) -> tuple[Any, Image]:
-        """The volume that disks are made from."""
+        """Finds the volume that disks are created from."""
         place = self._options.image_pool or self._options.pool
         pool = self.pool(place)
-        with told(f"looking for the image {name} in the storage pool {place}"):
+        with mapped_errors(f"looking for the image {name} in the storage pool {place}"):
             with _unless(NO_VOLUME):
                 return _read(pool.storageVolLookupByName(name))
             pool.refresh(0)  # it may have been copied there without libvirt's knowledge
             return _read(pool.storageVolLookupByName(name))
 
     def pool(self, name: str) -> Any:
-        """A storage pool that can be used."""
+        """Finds a storage pool; raises UnavailableError when it is not active."""
         connection = self._connection.get()
-        with told(f"looking for the storage pool {name}"):
+        with mapped_errors(f"looking for the storage pool {name}"):
             pool = connection.storagePoolLookupByName(name)
             if not pool.isActive():
                 raise UnavailableError(f"the storage pool {name} is not active; `virsh pool-start {name}` starts it")
             return pool
 
     def check_networks(self, networks: Sequence[Network]) -> None:
-        """Raises when a network of libvirt is not there. Bridges are the host's own: libvirt cannot tell."""
+        """Raises when a network of libvirt is missing or not active. libvirt does not know the bridges of the host."""
         connection = self._connection.get()
         for network in networks:
             if network.network:
-                with told(f"looking for the network {network.network}"):
+                with mapped_errors(f"looking for the network {network.network}"):
                     if not connection.networkLookupByName(network.network).isActive():
                         fix = f"`virsh net-start {network.network}` starts it"
                         raise UnavailableError(f"the network {network.network} is not active; {fix}")
 
-    # -- making --------------------------------------------------------------------------------------------------------
+    # -- creates -------------------------------------------------------------------------------------------------------
 
     def define(self, xml: str, name: str) -> Any:
-        """The domain with its marks, in one call. It is not started by that, nor with the host."""
+        """Defines the domain with its marks, in one call; starts nothing, neither now nor with the host."""
         connection = self._connection.get()
-        with told(f"defining {name}", is_change=True):
+        with mapped_errors(f"defining {name}", is_change=True):
             return connection.defineXML(xml)
 
     def make_disk(self, place: str, volume: str, order: Order) -> None:
-        """The disk in this pool, anew: one that is there may be half a copy."""
+        """Creates the disk in this pool. Replaces an existing one, which may be half a copy."""
         pool = self.pool(place)
         (base, image), size, kind = order.source, order.size, order.plan.disk_format
         self._remove_volume(pool, volume)
-        with told(f"making the disk {volume}", is_change=True):
+        with mapped_errors(f"making the disk {volume}", is_change=True):
             if not order.is_clone:
                 pool.createXML(new_volume(volume, capacity=size, kind=kind, base=image), 0)
                 return
@@ -166,10 +154,10 @@ class Host:
                 made.resize(size)
 
     def make_seed(self, place: str, volume: str, content: bytes) -> None:
-        """The CD with the user data in this pool, anew."""
+        """Creates the CD with the user data in this pool. Replaces an existing one."""
         pool = self.pool(place)
         self._remove_volume(pool, volume)
-        with told(f"uploading the seed {volume}", is_change=True):
+        with mapped_errors(f"uploading the seed {volume}", is_change=True):
             made = pool.createXML(new_volume(volume, capacity=len(content), kind="raw"), 0)
             stream = self._connection.get().newStream(0)
             try:
@@ -178,28 +166,29 @@ class Host:
                     _send(stream, content[start : start + _CHUNK])
                 stream.finish()
             except BaseException:
-                _abort(stream)
+                with suppress(libvirt.libvirtError):  # it was never begun, or its connection is gone
+                    stream.abort()
                 raise
 
     def start(self, domain: Any, name: str) -> None:
-        """Starts it; one that runs already is fine."""
-        with told(f"starting {name}", is_change=True):
+        """Starts it; does nothing when it runs already."""
+        with mapped_errors(f"starting {name}", is_change=True):
             try:
                 domain.create()
             except libvirt.libvirtError as error:
-                if code_of(error) != NOT_NOW or not domain.isActive():  # much else is "not valid now" too
+                if code_of(error) != NOT_NOW or not domain.isActive():  # other causes have the same code
                     raise
 
     def is_running(self, domain: Any, name: str) -> bool:
-        """Whether it was started, perhaps by another."""
-        with told(f"looking whether {name} runs"):
+        """Returns whether it runs, perhaps started by another process."""
+        with mapped_errors(f"looking whether {name} runs"):
             return bool(domain.isActive())
 
-    # -- removing ------------------------------------------------------------------------------------------------------
+    # -- deletes -------------------------------------------------------------------------------------------------------
 
     def stop(self, domain: Any, name: str) -> None:
-        """Switches it off at once."""
-        with told(f"switching {name} off", is_change=True), _unless(GONE):
+        """Powers it off at once."""
+        with mapped_errors(f"switching {name} off", is_change=True), _unless(GONE):
             try:
                 domain.destroy()
             except libvirt.libvirtError as error:
@@ -207,25 +196,20 @@ class Host:
                     raise
 
     def remove_volumes(self, pool: str, *volumes: str) -> None:
-        """Removes those that are there. A pool that is gone has none."""
+        """Removes those that exist. A pool that is gone has none."""
         connection = self._connection.get()
-        with told(f"looking for the storage pool {pool}"):
-            try:
-                found = connection.storagePoolLookupByName(pool)
-            except libvirt.libvirtError as error:
-                if code_of(error) == NO_POOL:
-                    return
-                raise
-        for volume in volumes:
-            self._remove_volume(found, volume)
+        with mapped_errors(f"looking for the storage pool {pool}"), _unless(NO_POOL):
+            found = connection.storagePoolLookupByName(pool)
+            for volume in volumes:
+                self._remove_volume(found, volume)
 
     def undefine(self, domain: Any, name: str) -> None:
-        """The domain, and what libvirt keeps of it: its NVRAM, its saved state, its snapshots."""
-        with told(f"undefining {name}", is_change=True), _unless(GONE):
+        """Removes the domain, and what libvirt stores of it: its NVRAM, its saved state, its snapshots."""
+        with mapped_errors(f"undefining {name}", is_change=True), _unless(GONE):
             domain.undefineFlags(_UNDEFINE)
 
     def _remove_volume(self, pool: Any, volume: str) -> None:
-        with told(f"removing the volume {volume}", is_change=True), _unless(NO_VOLUME):
+        with mapped_errors(f"removing the volume {volume}", is_change=True), _unless(NO_VOLUME):
             pool.storageVolLookupByName(volume).delete(0)
 
 
@@ -246,7 +230,7 @@ def _seen(domain: Any, stats: dict[str, Any]) -> Seen:
 
 @contextmanager
 def _unless(*codes: int) -> Iterator[None]:
-    """These errors say that it is done already."""
+    """Ignores errors with these codes: they say that it is done already, or that there is nothing."""
     try:
         yield
     except libvirt.libvirtError as error:
@@ -257,10 +241,3 @@ def _unless(*codes: int) -> Iterator[None]:
 def _send(stream: Any, chunk: bytes) -> None:
     while chunk:
         chunk = chunk[stream.send(chunk) :]
-
-
-def _abort(stream: Any) -> None:
-    try:
-        stream.abort()
-    except libvirt.libvirtError:
-        return  # it was never begun, or its connection is gone

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.common.seed_iso import seed_iso
-from cloudgraft.drivers.libvirt.domains import OVERLAY_FORMAT, Image, Marks, Offer, Plan, is_active, may_be_ours
+from cloudgraft.drivers.libvirt.domains import OVERLAY_FORMAT, Image, Marks, Plan, is_active, may_be_ours
 from cloudgraft.drivers.libvirt.options import (
     PLAIN_ARCH,
     Disk,
     LibvirtOptions,
     MachineSettings,
-    Network,
     ShapeOptions,
 )
 from cloudgraft.sdk.driver import MachineSpec
@@ -22,24 +20,14 @@ from cloudgraft.sdk.errors import InvalidArgumentError, OutOfStockError
 from cloudgraft.sdk.quantity import amount
 
 if TYPE_CHECKING:  # it needs libvirt
-    from cloudgraft.drivers.libvirt.host import Seen
+    from cloudgraft.drivers.libvirt.host import Host, Seen
 
 # -- orders ------------------------------------------------------------------------------------------------------------
 
 
-class _Asked(Protocol):
-    """The part of a host that an order needs; each method raises when the thing does not exist."""
-
-    def image(self, name: str) -> tuple[Any, Image]: ...
-
-    def check_networks(self, networks: Sequence[Network]) -> None: ...
-
-    def offer(self) -> Offer: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What a group asks for, before the host is asked."""
+class Request:
+    """A machine as its group describes it, before any call to the host."""
 
     spec: MachineSpec
     settings: MachineSettings
@@ -58,8 +46,8 @@ class Order:
     seed: bytes = field(repr=False)  # holds secrets
 
 
-def wish_of(spec: MachineSpec, options: LibvirtOptions) -> Wish:
-    """Reads the wish of a spec; raises InvalidArgumentError for one that can never be created."""
+def request_of(spec: MachineSpec, options: LibvirtOptions) -> Request:
+    """Reads the request of a spec; raises InvalidArgumentError for one that can never be created."""
     settings = read_section(MachineSettings, spec.settings)
     shape = options.shapes.get(settings.shape)
     if shape is None:
@@ -68,21 +56,21 @@ def wish_of(spec: MachineSpec, options: LibvirtOptions) -> Wish:
     image = settings.image or options.image
     if not image:
         raise InvalidArgumentError("image is missing: name a volume, in the group's machine or in the cloud")
-    return Wish(spec=spec, settings=settings, shape=shape, image=image)
+    return Request(spec=spec, settings=settings, shape=shape, image=image)
 
 
-def order_of(wish: Wish, marks: Marks, host: _Asked, options: LibvirtOptions) -> Order:
+def order_of(request: Request, marks: Marks, host: Host, options: LibvirtOptions) -> Order:
     """Checks that the host has everything that the machine needs."""
-    settings = wish.settings
-    source = host.image(wish.image)
+    settings = request.settings
+    source = host.image(request.image)
     is_clone = settings.disk is Disk.CLONE
     networks = options.networks if settings.networks is None else settings.networks
     host.check_networks(networks)
     arch = _arch(host, options)
     plan = Plan(
         marks=marks,
-        cpu=wish.shape.cpu,
-        memory=int(amount(wish.shape.memory).value),
+        cpu=request.shape.cpu,
+        memory=int(amount(request.shape.memory).value),
         domain_type=options.domain_type or host.offer().best(arch),
         arch=arch,
         disk_format=source[1].clone_format if is_clone else OVERLAY_FORMAT,
@@ -90,11 +78,11 @@ def order_of(wish: Wish, marks: Marks, host: _Asked, options: LibvirtOptions) ->
         boot=settings.boot,
     )
     config = settings.network_config or None
-    seed = seed_iso(name=wish.spec.name, user_data=wish.spec.user_data, network_config=config)
-    return Order(plan=plan, size=_size(wish, source[1]), source=source, is_clone=is_clone, seed=seed)
+    seed = seed_iso(name=request.spec.name, user_data=request.spec.user_data, network_config=config)
+    return Order(plan=plan, size=_size(request, source[1]), source=source, is_clone=is_clone, seed=seed)
 
 
-def _arch(host: _Asked, options: LibvirtOptions) -> str:
+def _arch(host: Host, options: LibvirtOptions) -> str:
     """Returns the architecture. The shape, and so the group's template, was built without asking the host."""
     if options.arch:
         return options.arch
@@ -104,8 +92,8 @@ def _arch(host: _Asked, options: LibvirtOptions) -> str:
     return arch
 
 
-def _size(wish: Wish, image: Image) -> int:
-    wanted = wish.settings.size if wish.settings.size != "" else wish.shape.disk
+def _size(request: Request, image: Image) -> int:
+    wanted = request.settings.size if request.settings.size != "" else request.shape.disk
     if wanted == "":
         return image.capacity
     size = int(amount(wanted).value)
@@ -117,17 +105,7 @@ def _size(wish: Wish, image: Image) -> int:
 # -- room on the host --------------------------------------------------------------------------------------------------
 
 
-class _HostRoom(Protocol):
-    """The part of a host that the check needs."""
-
-    def domains(self) -> list[Seen]: ...
-
-    def memory(self) -> int: ...
-
-    def room(self) -> int: ...
-
-
-def check_room(host: _HostRoom, options: LibvirtOptions, memory: int) -> None:
+def check_room(host: Host, options: LibvirtOptions, memory: int) -> None:
     """Raises OutOfStockError when a machine with this memory would exceed a limit of the options.
 
     Domains of others count while they run; ours also while they are being created.
@@ -146,7 +124,7 @@ def _check_count(domains: list[Seen], options: LibvirtOptions) -> None:
         raise OutOfStockError(f"the host has {count} machines of cloudgraft, and maxMachines is {options.max_machines}")
 
 
-def _check_memory(domains: list[Seen], host: _HostRoom, options: LibvirtOptions, memory: int) -> None:
+def _check_memory(domains: list[Seen], host: Host, options: LibvirtOptions, memory: int) -> None:
     if options.host_memory_reserve == "":
         return
     reserve = int(amount(options.host_memory_reserve).value)
