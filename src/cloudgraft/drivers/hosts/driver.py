@@ -10,12 +10,13 @@ import asyncio
 import enum
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic
 
 from cloudgraft.drivers.common.listing import age_of
 from cloudgraft.drivers.hosts.assignments import Assignment, Assignments, Taken
@@ -33,8 +34,6 @@ from cloudgraft.sdk.errors import (
 
 # -- switching ---------------------------------------------------------------------------------------------------------
 
-H_contra = TypeVar("H_contra", bound=Host, contravariant=True)
-
 
 class PowerState(enum.Enum):
     """The power state that a machine's controller reports."""
@@ -43,40 +42,43 @@ class PowerState(enum.Enum):
     OFF = "off"
 
 
-class Switch(Protocol[H_contra]):
+class Switch(ABC, Generic[HostType]):
     """Switches the machines of one driver. Raises the SDK's errors, which say truly whether something was done."""
 
-    @property
-    def can_tell(self) -> bool:
-        """Whether the power state can be read."""
+    can_tell: bool  # whether the power state can be read
+    longest_on: timedelta  # the longest time that powering on may take
 
-    @property
-    def longest_on(self) -> timedelta:
-        """The longest time that powering on may take."""
-
+    @abstractmethod
     def start(self) -> None:
         """Checks that everything it needs exists."""
 
+    @abstractmethod
     async def close(self) -> None:
         """Ends running operations."""
 
     def notes(self, spec: MachineSpec) -> Mapping[str, str]:
         """Returns what is needed to release the machine; it is stored before anything is done."""
+        del spec
+        return {}
 
-    async def on(self, host: H_contra, spec: MachineSpec, *, is_first: bool) -> None:
+    @abstractmethod
+    async def on(self, host: HostType, spec: MachineSpec, *, is_first: bool) -> None:
         """Powers it on. ``is_first``: no earlier call can have done it, so a machine that is on is in use."""
 
-    async def off(self, host: H_contra, assignment: Assignment) -> bool:
+    @abstractmethod
+    async def off(self, host: HostType, assignment: Assignment) -> bool:
         """Powers it off; returns whether it sent an order now: the machine may be shutting down already."""
 
-    async def state(self, host: H_contra) -> PowerState:
+    @abstractmethod
+    async def state(self, host: HostType) -> PowerState:
         """Returns its power state."""
 
-    async def free_state(self, host: H_contra) -> PowerState:
+    async def free_state(self, host: HostType) -> PowerState:
         """Returns the power state of a free machine; raises when it must not be assigned."""
+        return await self.state(host)
 
-    async def clear(self, host: H_contra, assignment: Assignment) -> None:
-        """Removes the media of this machine. It is off, or was never powered on."""
+    async def clear(self, host: HostType, assignment: Assignment) -> None:
+        """Removes the media of this machine, if there are any. It is off, or was never powered on."""
 
 
 # -- assigned machines in the list -------------------------------------------------------------------------------------
@@ -104,11 +106,6 @@ class Refusal:
     error: CloudgraftError | None = None  # what its controller said
 
 
-def age(moment: datetime) -> timedelta:
-    """Returns the time since then, for all decisions that use :class:`Times`."""
-    return age_of(moment)
-
-
 def machine_of(assignment: Assignment, state: MachineState, reason: str = "") -> Machine:
     """Builds a machine of the list."""
     return Machine(
@@ -128,15 +125,15 @@ def shown(
 ) -> Machine:
     """Builds a machine of the inventory. ``state`` may be the reason why it is unknown; ``why`` is the last failure."""
     if assignment.stopping_since is not None:
-        return _stopping(assignment, state, age(assignment.stopping_since), times)
+        return _stopping(assignment, state, age_of(assignment.stopping_since), times)
     if state is PowerState.ON:
         return machine_of(assignment, MachineState.RUNNING)
     if not assignment.is_confirmed:
-        is_young = switching or age(assignment.since) < max(times.power_on, longest_on)
+        is_young = switching or age_of(assignment.since) < max(times.power_on, longest_on)
         return _unconfirmed(assignment, state, why, is_young=is_young)
     if state is not PowerState.OFF:
         return machine_of(assignment, MachineState.RUNNING, state)
-    if age(assignment.since) < times.power_on:
+    if age_of(assignment.since) < times.power_on:
         return machine_of(assignment, MachineState.PENDING, "it was switched on, and still looks off")
     return machine_of(assignment, MachineState.STOPPED, "it is off")
 
@@ -330,7 +327,7 @@ class HostsDriver(Driver, Generic[HostType]):
         try:
             was_told = await self._switch.off(host, assignment)
         except CloudgraftError:
-            is_young = age(assignment.since) < self._times.power_on
+            is_young = age_of(assignment.since) < self._times.power_on
             if is_young or not self._switch.can_tell or await self._state(host, assignment) is not PowerState.OFF:
                 raise
             return False, True
@@ -341,7 +338,7 @@ class HostsDriver(Driver, Generic[HostType]):
 
     def _may_rise(self, assignment: Assignment) -> bool:
         is_seen = self._risen.get(assignment.host) == assignment.name
-        return not is_seen and age(assignment.since) < self._times.rise
+        return not is_seen and age_of(assignment.since) < self._times.rise
 
     async def _release(self, host: HostType, assignment: Assignment) -> None:
         await self._switch.clear(host, assignment)

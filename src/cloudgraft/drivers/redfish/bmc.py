@@ -7,13 +7,13 @@ The library itself handles error responses: it knows the differences of vendors.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import requests
@@ -40,14 +40,14 @@ from cloudgraft.sdk.errors import (
 )
 
 # -- virtual media -----------------------------------------------------------------------------------------------------
-# Virtual media of a system: images that its controller fetches, and shows to it as drives.
+# Images that a controller fetches, and shows to its system as drives.
 
 _DISCS: Final = frozenset({"CD", "DVD"})
-_STICKS: Final = ("USBStick", "Floppy")  # a system finds the seed by its label on any of them
+_STICKS: Final = ("USBStick", "Floppy")  # cloud-init finds the seed by its label on any of them
 
 
 def eject_all(system: Any, host: str) -> None:
-    """Takes out whatever is in, and looks that it is: the library is silent about a refusal."""
+    """Ejects all media, and checks that: the library does not report a refusal."""
     for drive in _drives(system):
         if not drive.inserted:
             continue
@@ -58,7 +58,7 @@ def eject_all(system: Any, host: str) -> None:
 
 
 def insert_all(system: Any, image: str, seed: str, host: str) -> None:
-    """Puts in the image, as a disc; and the seed, into another drive, as a disc or as a stick."""
+    """Inserts the image as a disc, and the seed into another drive, as a disc or a stick."""
     drives = list(_drives(system))
     discs = [drive for drive in drives if _types(drive) & _DISCS]
     sticks = [drive for kind in _STICKS for drive in drives if kind in _types(drive) and drive not in discs]
@@ -74,9 +74,9 @@ def insert_all(system: Any, image: str, seed: str, host: str) -> None:
 
 
 def _drives(system: Any) -> Iterator[Any]:
-    """Those of the system, or, of older controllers, those of its managers."""
+    """Yields the drives of the system, or of its managers on older controllers."""
     collection = None
-    with contextlib.suppress(MissingAttributeError):
+    with suppress(MissingAttributeError):
         collection = system.virtual_media
     collections = [collection] if collection is not None else _of_managers(system)
     for one in collections:
@@ -85,9 +85,9 @@ def _drives(system: Any) -> Iterator[Any]:
 
 def _of_managers(system: Any) -> Sequence[Any]:
     found = []
-    with contextlib.suppress(MissingAttributeError):
+    with suppress(MissingAttributeError):
         for manager in system.managers:
-            with contextlib.suppress(MissingAttributeError):
+            with suppress(MissingAttributeError):
                 found.append(manager.virtual_media)
     return found
 
@@ -99,37 +99,36 @@ def _types(drive: Any) -> set[str]:
 # -- the controller ----------------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
-# It warns of every answer that says no, each time that a list is made. All of them are errors of ours, which tell it.
+# It warns of every error response, at every list. All of them are errors of ours, which have the reason.
 logging.getLogger("sushy").setLevel(logging.CRITICAL)
 _ON: Final = (sushy.ResetType.ON, sushy.ResetType.FORCE_ON)
 _FORCED: Final = (sushy.ResetType.FORCE_OFF,)
 _GRACEFUL: Final = (sushy.ResetType.GRACEFUL_SHUTDOWN, sushy.ResetType.FORCE_OFF)
-_TURNS: Final = 2  # requests that a call waits for, at most, while another one talks to the same controller
-_FEWEST_REQUESTS: Final = 0  # that the library may repeat
+_TURNS: Final = 2  # requests that a call waits for at most, while another call uses the same controller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A system as its controller tells of it."""
+    """A system as its controller reports it."""
 
     power: PowerState
-    cpus: Decimal | None = None  # threads, as far as the controller knows
+    cpus: Decimal | None = None  # threads, if the controller reports them
     memory: Decimal | None = None  # GiB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """How a system is to be switched on."""
+    """How to power a system on."""
 
     is_first: bool  # no earlier call can have done it
-    image: str = ""  # to boot from
-    seed: str = ""  # where user data are
+    image: str = ""  # URL to boot from
+    seed: str = ""  # URL of the user data
     boot: Boot | None = None
     http_boot_url: str = ""
 
 
 class Bmc:
-    """The controller of one host. One call at a time talks to it: many a controller cannot do more."""
+    """The controller of one host. One call at a time uses it: many controllers cannot do more."""
 
     def __init__(self, host: RedfishHost, options: RedfishOptions) -> None:
         self._host = host
@@ -137,22 +136,22 @@ class Bmc:
         file = host.password_file or options.password_file
         self._password = SecretFile(path=file, option="passwordFile") if file else None
         self._lock = threading.Lock()
-        self._made: tuple[str, _Connection] | None = None  # with which password
+        self._made: tuple[str, _Connection] | None = None  # and its password
 
     def close(self) -> None:
-        """Ends its session; one that talks to it at this moment is not waited for."""
+        """Ends its session; does not wait for a call in progress."""
         made, self._made = self._made, None
         if made is not None:
             made[1].close()
 
-    def look(self, patience: float | None = None) -> Seen:
-        """One request. Raises UnavailableError when another call talks to it for longer than ``patience`` seconds."""
+    def look(self, lock_wait: float | None = None) -> Seen:
+        """Reads its state with one request. Waits at most ``lock_wait`` seconds for another call that uses it."""
         what = f"state of {self._host.id}"
-        with self._alone(what, patience):
+        with self._alone(what, lock_wait):
             return _seen(self._call(what, self._system, is_change=False), what)
 
     def switch_on(self, order: Order) -> None:
-        """Puts in what it boots from, and switches it on. What is on already is left as it is."""
+        """Inserts its boot media, and powers it on. Leaves a system alone that is on already."""
         what = f"switching on {self._host.id}"
         with self._alone(what):
             system = self._call(what, self._system, is_change=False)
@@ -165,7 +164,7 @@ class Bmc:
             self._call(what, lambda: system.reset_system(reset), is_change=True)
 
     def switch_off(self, *, is_forced: bool) -> None:
-        """Tells it to shut down, or takes its power away."""
+        """Orders a shutdown, or forces power off."""
         what = f"switching off {self._host.id}"
         with self._alone(what):
             system = self._call(what, self._system, is_change=False)
@@ -174,7 +173,7 @@ class Bmc:
             self._call(what, lambda: system.reset_system(reset), is_change=True)
 
     def clear(self) -> None:
-        """Takes out whatever media are in it. One that is on is not ours any more, and is left alone."""
+        """Ejects all media. A system that is on is no longer ours, and is left alone."""
         what = f"ejecting the media of {self._host.id}"
         with self._alone(what):
             system = self._call(what, self._system, is_change=False)
@@ -182,7 +181,7 @@ class Bmc:
                 self._call(what, lambda: eject_all(system, self._host.id), is_change=True)
 
     def _prepare(self, system: Any, order: Order) -> None:
-        """Before it is switched on: whatever fails here leaves it off. Media are taken out when it is given back."""
+        """Prepares the boot: a failure here leaves the system off. Its media are ejected when it is released."""
         ident = self._host.id
         if order.image or order.seed:
             what = f"boot media of {ident}"
@@ -190,7 +189,7 @@ class Bmc:
             self._call(what, lambda: insert_all(system, order.image, order.seed, ident), is_change=False)
         if order.boot is not None:
             what = f"boot from {order.boot.value} of {ident}"
-            self._call(what, lambda: _set_boot(system, order), is_change=False)
+            self._call(what, partial(_set_boot, system, order.boot, order.http_boot_url), is_change=False)
 
     def _system(self) -> Any:
         return self._connection().system()
@@ -203,10 +202,10 @@ class Bmc:
         return self._made[1]
 
     @contextmanager
-    def _alone(self, what: str, patience: float | None = None) -> Iterator[None]:
-        """Whoever waited for ever would hold a thread, of which all hosts together have few."""
+    def _alone(self, what: str, lock_wait: float | None = None) -> Iterator[None]:
+        """Holds the lock. The wait is limited: all hosts together share few threads."""
         longest = _TURNS * (self._options.connect_timeout + self._options.timeout).total_seconds()
-        if not self._lock.acquire(timeout=longest if patience is None else patience):
+        if not self._lock.acquire(timeout=longest if lock_wait is None else lock_wait):
             raise UnavailableError(f"{what}: it is being switched at this moment")
         try:
             yield
@@ -214,7 +213,7 @@ class Bmc:
             self._lock.release()
 
     def _call(self, what: str, call: Callable[[], T], *, is_change: bool) -> T:
-        """The errors of the library as ours. ``is_change``: a request that is not answered may have switched it."""
+        """Maps the errors of the library to ours. ``is_change``: a request without a response may have switched it."""
         connection = self._connection()
         connection.session.what, connection.session.is_change = what, is_change
         try:
@@ -227,7 +226,7 @@ class Bmc:
 
 
 class _Connection:
-    """A session of the library with one account. The service root is asked for once."""
+    """A session of the library with one account. Reads the service root once."""
 
     def __init__(self, host: RedfishHost, options: RedfishOptions, password: str) -> None:
         self.session = _OnceEach((options.connect_timeout.total_seconds(), options.timeout.total_seconds()))
@@ -238,16 +237,16 @@ class _Connection:
         self._connector = Connector(
             host.url,
             verify=False if host.insecure else verify,
-            server_side_retries=_FEWEST_REQUESTS,
+            server_side_retries=0,
         )
         self.session.headers.update(self._connector._session.headers)  # noqa: SLF001 - there is no other way
-        self._connector._session = self.session  # noqa: SLF001 - to keep it from repeating what broke off
+        self._connector._session = self.session  # noqa: SLF001 - so that it does not repeat failed requests
         kind = BasicAuth if options.auth is Auth.BASIC else SessionAuth
         self._auth = kind(username=host.username or options.username, password=password)
         self._root: Any = None
 
     def system(self) -> Any:
-        """The system, as it is now."""
+        """Reads the current state of the system."""
         if self._root is None:
             self._root = sushy.Sushy(self._url, auth=self._auth, connector=self._connector)
         if not self._system_path:
@@ -259,28 +258,28 @@ class _Connection:
         return self._root.get_system(self._system_path)
 
     def close(self) -> None:
-        """Ends a session of Redfish, if there is one; the library logs what goes wrong."""
+        """Ends a session of Redfish, if there is one; the library logs failures."""
         with suppress(SushyError, CloudgraftError):
             self._auth.close()
         if self._root is not None:
-            self._root._auth = None  # noqa: SLF001 - else it would do so once more, whenever Python throws it away
+            self._root._auth = None  # noqa: SLF001 - else it would do so again when it is garbage-collected
         self._connector.close()
 
 
 class _OnceEach(requests.Session):
-    """Each request once. Neither a proxy nor a password of this machine's user gets between us and a controller."""
+    """Sends each request once. Uses neither a proxy nor a password of this machine's user."""
 
     def __init__(self, timeout: tuple[float, float]) -> None:
         super().__init__()
         limit_answers(self)
-        self._timeout = timeout  # seconds: to connect, and to be answered; older releases of the library know one only
+        self._timeout = timeout  # seconds to connect, and for the response; older releases of the library have only one
         self.trust_env = False
         self.what = "request"
         self.is_change = False
-        self.pause: float | None = None  # seconds that the last answer asked for
+        self.pause: float | None = None  # the last response's Retry-After in seconds
 
     def request(self, method: str | bytes, url: str | bytes, *args: Any, **more: Any) -> requests.Response:
-        """Raises our own errors, which the library does not take for a reason to try again."""
+        """Raises our own errors, after which the library does not retry."""
         is_reading = method in ("GET", "HEAD")
         is_change = self.is_change and not is_reading
         given = {**more, "timeout": self._timeout, "allow_redirects": is_reading}
@@ -289,9 +288,9 @@ class _OnceEach(requests.Session):
         except requests.RequestException as error:
             raise error_of_request(error, self.what, is_change=is_change) from None
         finally:
-            self.close()  # the library asks for that; a connection kept for long breaks just when something is switched
+            self.close()  # as the library wants it: an old connection may break just when something is switched
         self.pause = retry_after(response.headers)
-        if response.is_redirect and not is_reading:  # to be led elsewhere would be to switch once more, or another host
+        if response.is_redirect and not is_reading:  # following it would switch again, or another host
             kind = DeadlineError if is_change else PreconditionError
             raise kind(f"{self.what}: the controller leads elsewhere (HTTP {response.status_code}); look at url")
         return response
@@ -299,7 +298,7 @@ class _OnceEach(requests.Session):
 
 def _seen(system: Any, what: str) -> Seen:
     told = system.json.get("PowerState")
-    # PoweringOn, PoweringOff and Paused: what is on its way up is not free, and what still goes down is not off.
+    # PoweringOn, PoweringOff and Paused count as on: such a system is neither free nor off.
     if told not in {state.value for state in sushy.PowerState}:
         raise UnavailableError(f"{what}: the controller does not tell whether it is on: {told!r}")
     power = PowerState.OFF if told == sushy.PowerState.OFF.value else PowerState.ON
@@ -307,7 +306,7 @@ def _seen(system: Any, what: str) -> Seen:
     cpus = _number(processors, "LogicalProcessorCount") or _number(processors, "CoreCount")
     return Seen(
         power=power,
-        cpus=cpus or _number(processors, "Count"),  # sockets, strictly: at least as many threads are there
+        cpus=cpus or _number(processors, "Count"),  # sockets: it has at least as many threads
         memory=_number(memory, "TotalSystemMemoryGiB"),
     )
 
@@ -321,7 +320,7 @@ def _number(summary: object, key: str) -> Decimal | None:
 
 
 def _reset_of(system: Any, wanted: tuple[Any, ...], host: str) -> Any:
-    """The first of these that the controller offers."""
+    """Returns the first of these that the controller offers."""
     try:
         offered = system.get_allowed_reset_system_values()
     except MissingActionError:
@@ -334,17 +333,15 @@ def _reset_of(system: Any, wanted: tuple[Any, ...], host: str) -> Any:
     return reset
 
 
-def _set_boot(system: Any, order: Order) -> None:
-    if order.boot is None:
-        return
+def _set_boot(system: Any, boot: Boot, http_boot_url: str) -> None:
     try:
         system.set_system_boot_options(
-            target=sushy.BootSource(order.boot.value),
+            target=sushy.BootSource(boot.value),
             enabled=sushy.BootSourceOverrideEnabled.ONCE,
-            http_boot_uri=order.http_boot_url or None,
+            http_boot_uri=http_boot_url or None,
         )
     except InvalidParameterValueError:
         there = ", ".join(sorted(one.value for one in system.get_allowed_system_boot_source_values()))
         raise UnsupportedError(
-            f"its controller cannot boot it from {order.boot.value}, but from {there}; see machine.boot"
+            f"its controller cannot boot it from {boot.value}, but from {there}; see machine.boot"
         ) from None

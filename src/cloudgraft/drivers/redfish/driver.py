@@ -24,11 +24,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
+from cloudgraft.drivers.common.listing import age_of
 from cloudgraft.drivers.common.secrets import error_without
 from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.common.seed_iso import seed_iso
 from cloudgraft.drivers.hosts.assignments import Assignment
-from cloudgraft.drivers.hosts.driver import HostsDriver, PowerState, Times, age
+from cloudgraft.drivers.hosts.driver import HostsDriver, PowerState, Switch, Times
 from cloudgraft.drivers.hosts.inventory import Inventory
 from cloudgraft.drivers.redfish.bmc import Bmc, Order, Seen
 from cloudgraft.drivers.redfish.options import (
@@ -45,7 +46,7 @@ from cloudgraft.sdk.event_loop import BlockingPool
 from cloudgraft.sdk.quantity import Quantity
 
 # -- capacity ----------------------------------------------------------------------------------------------------------
-# What hosts hold: as the options say, or as their controllers tell it.
+# Of hosts, from the options or from their controllers.
 
 _PODS: Final = 110
 _SHOWN: Final = 5  # hosts that a message names
@@ -53,7 +54,7 @@ _KIB: Final = 1 << 20  # of a GiB
 
 
 def shortfall(seen: Seen, wanted: Mapping[str, Quantity]) -> str:
-    """What a host has less of than its shape says; empty when nothing, or when its controller does not tell.
+    """Describes what a host has less of than its shape; empty when nothing, or when its controller does not report it.
 
     Memory is compared in whole GiB, as controllers round it.
     """
@@ -67,15 +68,15 @@ def shortfall(seen: Seen, wanted: Mapping[str, Quantity]) -> str:
 
 
 def declared_shape(name: str, options: ShapeOptions) -> Shape:
-    """One that the options describe."""
+    """Returns a shape of the options."""
     capacity = {"pods": Quantity(_PODS), **options.capacity()}
     return Shape(name=name, capacity=capacity, labels={**_labels(name), **options.labels})
 
 
 def seen_shape(name: str, hosts: Mapping[str, Seen | str]) -> Shape:
-    """One of which only its hosts are known: by their ids, what their controllers tell, or why they do not.
+    """Returns a shape that only the controllers describe. ``hosts`` has their reports by host, or why there is none.
 
-    One controller that is away changes nothing. Hosts that differ are no shape, and all of them silent neither.
+    One unavailable controller changes nothing. The shape has a problem when hosts differ, or when none reports.
     """
     known = {host: seen for host, seen in hosts.items() if isinstance(seen, Seen)}
     kinds: dict[tuple[Decimal, Decimal], list[str]] = {}
@@ -108,34 +109,34 @@ def _labels(name: str) -> Mapping[str, str]:
 
 
 # -- seeds -------------------------------------------------------------------------------------------------------------
-# Images with user data, in a directory that a web server of the user's publishes to the controllers. They hold secrets.
-# So nobody but the owner and the group of the directory may read them here, and their names cannot be guessed by
-# whoever reaches the web server. An image is removed when its machine is told to switch off.
+# Images with user data, in a directory that a web server of the user publishes to the controllers. They hold secrets.
+# So only the owner and the group of the directory may read them here, and nobody who reaches the web server can guess
+# their names. An image is removed when its machine is ordered to power off.
 
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
-_TOKEN: Final = 16  # bytes of chance in a name
-_MODE: Final = 0o640  # its web server reads it by the group, which a directory with setgid hands on
+_TOKEN: Final = 16  # random bytes in a name
+_MODE: Final = 0o640  # the web server reads it as the group, which files inherit in a directory with setgid
 
 
 class Seeds:
-    """The directory. Its methods block."""
+    """The directory with the images. Its methods block."""
 
     def __init__(self, directory: Path, url: str) -> None:
         self._directory = directory
         self._url = url.rstrip("/")
 
     def check(self) -> None:
-        """Raises PreconditionError when nothing can be put there."""
+        """Raises PreconditionError when the directory cannot be written."""
         if not self._directory.is_dir() or not os.access(self._directory, os.W_OK | os.X_OK):
             raise PreconditionError(f"seedDirectory: {self._directory} is no directory that can be written")
 
     def expect_name(self, name: str) -> None:
-        """Raises InvalidArgumentError when no image can be named after the machine."""
+        """Raises InvalidArgumentError for a machine's name that cannot be the name of a file."""
         if not _NAME.fullmatch(name):
             raise InvalidArgumentError(f"the name {name!r} cannot be the name of a file")
 
     def put(self, name: str, user_data: str) -> str:
-        """Writes the image for one machine, in the place of an older one, and tells where controllers find it."""
+        """Writes the image of one machine, replaces an older one, and returns its URL for controllers."""
         self.expect_name(name)
         self.remove(name)
         file = self._directory / f"{name}.{secrets.token_hex(_TOKEN)}.iso"
@@ -164,14 +165,14 @@ class Seeds:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_MEDIA: Final = "media"  # the note that something was put in
-_LOOK: Final = 45.0  # seconds in which all are asked for a list, at most: the engine waits a minute
-_GRACE: Final = 3.0  # seconds in which sessions are ended
-_PATIENCE: Final = 2.0  # seconds for which a look waits while another call talks to the same controller
+_MEDIA: Final = "media"  # the note that media were inserted
+_LOOK: Final = 45.0  # seconds for the longest look of a list: the engine waits a minute
+_GRACE: Final = 3.0  # seconds to end sessions
+_LOCK_WAIT: Final = 2.0  # seconds for which a look waits while another call uses the same controller
 
 
-class Controllers:
-    """Switches hosts."""
+class Controllers(Switch[RedfishHost]):
+    """Switches hosts through their controllers, in threads and with the concurrency of the options."""
 
     can_tell = True
     longest_on = LONGEST_CREATE
@@ -181,16 +182,16 @@ class Controllers:
         self._pool = BlockingPool("redfish", threads=options.concurrency)
         self._turns = asyncio.Semaphore(options.concurrency)
         self._bmcs: dict[str, tuple[RedfishHost, Bmc]] = {}
-        self._old: list[Bmc] = []  # of hosts of which the inventory says something else by now; a call may use one
+        self._old: list[Bmc] = []  # of hosts that have changed in the inventory; a call may still use one
         self._seeds = Seeds(options.seed_directory, options.seed_url) if options.seed_directory else None
 
     def start(self) -> None:
-        """Looks whether there is a place for seeds. No controller is asked: one that is away stops nobody."""
+        """Checks the directory for seeds. Calls no controller: an unavailable one must not stop the driver."""
         if self._seeds is not None:
             self._seeds.check()
 
     async def close(self) -> None:
-        """Ends the sessions. What runs ends with its timeouts."""
+        """Ends the sessions. Running calls end by their timeouts."""
         bmcs = [*self._old, *(bmc for _, bmc in self._bmcs.values())]
         self._old, self._bmcs = [], {}
         if self._options.auth is Auth.SESSION:
@@ -199,24 +200,22 @@ class Controllers:
                     await asyncio.gather(*(self._run(bmc.close) for bmc in bmcs))
         self._pool.close()
 
-    # -- what a driver of hosts asks for ---------------------------------------------------------------------------
-
     def notes(self, spec: MachineSpec) -> Mapping[str, str]:
-        """Whether something is put in, which must be taken out at the end."""
+        """Returns whether media are inserted, which must be ejected at the end."""
         settings = read_section(MachineSettings, spec.settings)
         if self._seeds is not None:
             self._seeds.expect_name(spec.name)
         return {_MEDIA: "inserted"} if settings.image or spec.user_data else {}
 
     async def on(self, host: RedfishHost, spec: MachineSpec, *, is_first: bool) -> None:
-        """Puts in what it boots from, and switches it on."""
+        """Inserts its boot media, and powers it on."""
         settings = read_section(MachineSettings, spec.settings)
         try:
-            await self._run(self._switch_on, self._bmc(host), spec, settings, is_first)
+            await self._run(self._switch_on, self._bmc(host), spec, settings, is_first=is_first)
         except CloudgraftError as error:
             raise error_without(error, spec.user_data) from None
 
-    def _switch_on(self, bmc: Bmc, spec: MachineSpec, settings: MachineSettings, is_first: bool) -> None:  # noqa: FBT001 - handed to a thread by its place
+    def _switch_on(self, bmc: Bmc, spec: MachineSpec, settings: MachineSettings, *, is_first: bool) -> None:
         seed = self._seeds.put(spec.name, spec.user_data) if self._seeds and spec.user_data else ""
         bmc.switch_on(
             Order(
@@ -229,34 +228,28 @@ class Controllers:
         )
 
     async def off(self, host: RedfishHost, assignment: Assignment) -> bool:
-        """Lets it shut down by itself, and takes its power away when that takes too long. False: it is still at it."""
+        """Orders a shutdown, and forces power off when that takes too long. False: it is still shutting down."""
         await self._run(self._forget_seed, assignment)
         bmc = self._bmc(host)
         seen = await self._run(bmc.look)
-        told = age(assignment.stopping_since) if assignment.stopping_since else None
         if seen.power is PowerState.OFF:
-            return await self._keep_down(bmc, assignment)
-        if told is not None and told < self._options.graceful_time:
+            # It may be powering on. A controller that says so too refuses to power it off.
+            if age_of(assignment.since) < self._options.power_on_time:
+                with suppress(CloudgraftError):
+                    await self._run(bmc.switch_off, is_forced=True)
+            return True
+        waited = age_of(assignment.stopping_since) if assignment.stopping_since else None
+        if waited is not None and waited < self._options.graceful_time:
             return False
-        is_forced = told is not None or not self._options.graceful_time
-        await self._run(_switch_off, bmc, is_forced)
-        return True
-
-    async def _keep_down(self, bmc: Bmc, assignment: Assignment) -> bool:
-        """One that looks off may be on its way up; a controller that thinks so too refuses to switch it off."""
-        if age(assignment.since) < self._options.power_on_time:
-            try:
-                await self._run(_switch_off, bmc, True)
-            except CloudgraftError:
-                return True
+        await self._run(bmc.switch_off, is_forced=waited is not None or not self._options.graceful_time)
         return True
 
     async def state(self, host: RedfishHost) -> PowerState:
-        """Whether it is on: one request."""
+        """Reads its power state, with one request."""
         return (await self.look(host)).power
 
     async def free_state(self, host: RedfishHost) -> PowerState:
-        """The same; raises PreconditionError when it holds less than its shape says."""
+        """Reads the power state; raises PreconditionError when the host has less than its shape."""
         seen = await self.look(host)
         declared = self._options.shapes.get(host.shape)
         missing = shortfall(seen, declared.capacity()) if declared is not None else ""
@@ -265,23 +258,21 @@ class Controllers:
         return seen.power
 
     async def clear(self, host: RedfishHost, assignment: Assignment) -> None:
-        """Takes out the media, and removes the image with user data."""
+        """Ejects the media, and removes the image with user data."""
         await self._run(self._forget_seed, assignment)
         if _MEDIA in assignment.notes:
             await self._run(self._bmc(host).clear)
 
-    # -- beside that -----------------------------------------------------------------------------------------------
-
     async def look(self, host: RedfishHost) -> Seen:
-        """What the controller tells, in a time in which a list can be made of all of them."""
+        """Reads the state of a host, quickly enough for a list of all hosts."""
         try:
             async with asyncio.timeout(_LOOK):
-                return await self._run(self._bmc(host).look, _PATIENCE)
+                return await self._run(self._bmc(host).look, _LOCK_WAIT)
         except TimeoutError:
             raise UnavailableError(f"state of {host.id}: there was no answer in {_LOOK:g} s") from None
 
     def _bmc(self, host: RedfishHost) -> Bmc:
-        """One for each host, made anew when the inventory says something else of it."""
+        """Returns the controller of a host; a new one when the host has changed in the inventory."""
         known = self._bmcs.get(host.id)
         if known is None or known[0] != host:
             self._old += [known[1]] if known is not None else []
@@ -297,11 +288,7 @@ class Controllers:
             return await self._pool.run(call, *args, **kwargs)
 
 
-def _switch_off(bmc: Bmc, is_forced: bool) -> None:  # noqa: FBT001 - handed to a thread by its place
-    bmc.switch_off(is_forced=is_forced)
-
-
-_TOLD_AGAIN: Final = timedelta(seconds=10)  # after which one whose power was taken away, and is on, is told again
+_REPEATED: Final = timedelta(seconds=10)  # after which a forced power-off of a host that is still on is repeated
 
 
 class RedfishDriver(HostsDriver[RedfishHost]):
@@ -311,24 +298,24 @@ class RedfishDriver(HostsDriver[RedfishHost]):
     MachineSettings = MachineSettings
 
     def __init__(self, options: RedfishOptions) -> None:
-        """Reads the inventory; raises InvalidArgumentError when it is invalid. No controller is asked."""
+        """Reads the inventory; raises InvalidArgumentError when it is invalid. Calls no controller."""
         self.traits = options.traits()
         self._options = options
         self._controllers = Controllers(options)
-        self._known_of: dict[str, Seen | str] = {}  # what each host's controller last told
+        self._known_of: dict[str, Seen | str] = {}  # the last report of each host's controller, or why there is none
         super().__init__(
             Inventory(options.source()),
             options.state_file or Path("redfish-hosts.json"),
             self._controllers,
             Times(
                 power_on=options.power_on_time,
-                power_off=max(options.graceful_time, _TOLD_AGAIN),
+                power_off=max(options.graceful_time, _REPEATED),
                 rise=options.power_on_time,
             ),
         )
 
     async def shapes(self) -> Sequence[Shape]:
-        """Those of the options, and those that hosts have and of which their controllers tell what they hold."""
+        """Returns the shapes of the options, and other shapes of hosts as their controllers describe them."""
         hosts = await asyncio.to_thread(self._inventory.current)
         shapes = [declared_shape(name, options) for name, options in self._options.shapes.items()]
         undeclared = [host for host in hosts.values() if host.shape and host.shape not in self._options.shapes]

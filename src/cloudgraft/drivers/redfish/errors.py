@@ -88,7 +88,7 @@ def error_of(error: SushyError, what: str, *, is_change: bool, pause: float | No
 
 
 def _words(error: HTTPError) -> Iterator[str]:
-    """The names of the messages of an answer, the most telling first."""
+    """Yields the names of the messages of a response, the most specific first."""
     info: Any = error.extended_info
     entries = info if isinstance(info, list) else [info]
     for entry in entries:

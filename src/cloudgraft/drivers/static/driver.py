@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
 from cloudgraft.drivers.common.machine_json import dump_json
 from cloudgraft.drivers.exec.runner import Call, Runner, failure_of
 from cloudgraft.drivers.hosts.assignments import Assignment
-from cloudgraft.drivers.hosts.driver import HostsDriver, PowerState, Times
+from cloudgraft.drivers.hosts.driver import HostsDriver, PowerState, Switch, Times
 from cloudgraft.drivers.hosts.inventory import Inventory
 from cloudgraft.drivers.static.options import Host, MachineSettings, StaticOptions
 from cloudgraft.sdk.driver import MachineSpec
@@ -22,7 +21,7 @@ from cloudgraft.sdk.errors import InternalError
 _USER_DATA: Final = "CLOUDGRAFT_USER_DATA_FILE"
 
 
-class Power:
+class Power(Switch[Host]):
     """Runs the commands of one list of machines."""
 
     def __init__(self, options: StaticOptions) -> None:
@@ -34,16 +33,8 @@ class Power:
             "powerState": times.power_state,
         }
         self._runner = Runner(options)
-
-    @property
-    def can_tell(self) -> bool:
-        """Whether there is a command that tells the state."""
-        return "powerState" in self._commands
-
-    @property
-    def longest_on(self) -> timedelta:
-        """The longest time that powering on may take."""
-        return self._timeouts["powerOn"]
+        self.can_tell = "powerState" in self._commands
+        self.longest_on = times.power_on
 
     def start(self) -> None:
         """Checks that the commands exist."""
@@ -55,35 +46,23 @@ class Power:
         """Ends the running commands."""
         await self._runner.close()
 
-    def notes(self, spec: MachineSpec) -> Mapping[str, str]:
-        """Nothing: the command powerOff knows what to do."""
-        del spec
-        return {}
-
     async def on(self, host: Host, spec: MachineSpec, *, is_first: bool) -> None:
-        """Switches it on, for this name."""
-        del is_first  # to switch on what is on is nothing
+        """Powers it on for this name. A machine that is on already stays on."""
+        del is_first
         variables = {"CLOUDGRAFT_NAME": spec.name, "CLOUDGRAFT_GROUP": spec.group}
         await self._run("powerOn", host, variables, spec.user_data)
 
     async def off(self, host: Host, assignment: Assignment) -> bool:
-        """Switches it off, each time that it is called."""
+        """Powers it off, at every call."""
         await self._run("powerOff", host, {"CLOUDGRAFT_NAME": assignment.name})
         return True
 
-    async def clear(self, host: Host, assignment: Assignment) -> None:
-        """Nothing: the command powerOff has done all."""
-
-    async def free_state(self, host: Host) -> PowerState:
-        """As of any other."""
-        return await self.state(host)
-
     async def state(self, host: Host) -> PowerState:
-        """Whether it is on: the last word of the command's first line, such as in ``Chassis Power is on``."""
+        """Reads the power state: the last word of the command's first line, such as in ``Chassis Power is on``."""
         stdout = await self._run("powerState", host, {})
         lines = stdout.decode("utf-8", "replace").strip().splitlines()
         word = lines[0].split()[-1].strip("\"'.").lower() if lines else ""
-        # Redfish knows PoweringOn and PoweringOff: what is on its way up is not free, what still goes down is not off.
+        # Redfish also has PoweringOn and PoweringOff: such a machine is neither free nor off.
         if word in ("on", "poweringon", "poweringoff"):
             return PowerState.ON
         if word == "off":
@@ -97,7 +76,7 @@ class Power:
             command=self._commands[key],
             timeout=self._timeouts[key],
             changes=key != "powerState",
-            stdin=dump_json(_request(key, host, {**variables, _USER_DATA: user_data})),
+            stdin=dump_json(_request(key, host, {**variables, **files})),
             variables={"CLOUDGRAFT_OPERATION": key, **_host_variables(host), **variables},
             files=files,
             secret_files={f"CLOUDGRAFT_VAR_{name.upper()}": file for name, file in host.var_files.items()},
@@ -109,8 +88,8 @@ class Power:
         return finished.stdout
 
 
-def _request(key: str, host: Host, told: Mapping[str, str]) -> dict[str, object]:
-    """What is on stdin. Variables from files are not in it: they are in the environment only."""
+def _request(key: str, host: Host, variables: Mapping[str, str]) -> dict[str, object]:
+    """Returns the JSON for stdin. It has no variables from files: those are only in the environment."""
     entry = {
         "id": host.id,
         "providerID": host.provider_id,
@@ -119,14 +98,9 @@ def _request(key: str, host: Host, told: Mapping[str, str]) -> dict[str, object]
         "vars": dict(host.vars),
     }
     request: dict[str, object] = {"version": 1, "operation": key, "host": entry}
-    if key != "powerState":
-        request["machine"] = {"name": told["CLOUDGRAFT_NAME"]}
-    if key == "powerOn":
-        request["machine"] = {
-            "name": told["CLOUDGRAFT_NAME"],
-            "group": told["CLOUDGRAFT_GROUP"],
-            "userData": told[_USER_DATA],
-        }
+    keys = {"name": "CLOUDGRAFT_NAME", "group": "CLOUDGRAFT_GROUP", "userData": _USER_DATA}
+    if machine := {key: variables[name] for key, name in keys.items() if name in variables}:
+        request["machine"] = machine
     return request
 
 
