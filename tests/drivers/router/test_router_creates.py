@@ -266,10 +266,10 @@ async def test_a_cloud_that_hangs_holds_up_the_others_for_its_time_only_and_for_
     assert [machine.machine_id for machine in await driver.list()] == ["rack/id-0"]
     backend = Backend("rack", Cloud(make=lambda: rack), list_timeout=timedelta(seconds=60))
     await backend.list()
-    assert backend._patience() == 60
+    assert backend._list_seconds() == 60
     rack.down = UnavailableError("away")
     await backend.list()
-    assert backend._patience() == 5
+    assert backend._list_seconds() == 5
 
 
 async def test_a_cloud_that_is_away_at_the_start_is_started_when_it_comes_and_all_are_closed() -> None:

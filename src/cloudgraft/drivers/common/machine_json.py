@@ -7,11 +7,12 @@ may have created a machine, and a list settles it (law 3).
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from operator import attrgetter
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 from cloudgraft import documents
 from cloudgraft.drivers.common.json_fields import (
@@ -35,23 +36,11 @@ from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumen
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
 from cloudgraft.sdk.types import TAINT_EFFECTS, Taint
 
-__all__ = [
-    "Json",
-    "created_from_json",
-    "dump_json",
-    "error_from_json",
-    "machine_from_json",
-    "machine_to_json",
-    "machines_from_json",
-    "page_from_json",
-    "parse_json",
-    "prices_from_json",
-    "shapes_from_json",
-    "spec_to_json",
-]
-
 _MOST_BYTES: Final = 1 << 30  # transports have their own, lower limits
 _LOOKED_AT: Final = 4096  # bytes: more than is shown, so that no secret is cut before it is hidden
+_LONG: Final = 1 << 16  # bytes; a longer response is parsed in a thread
+
+T = TypeVar("T")
 
 
 # -- forms -------------------------------------------------------------------------------------------------------------
@@ -61,7 +50,7 @@ def _or_none(text: str) -> str | None:
     return text or None
 
 
-def _told(*, code: str, message: str, retry_after: str | None = None) -> tuple[str, str, str | None]:
+def _code_message(*, code: str, message: str, retry_after: str | None = None) -> tuple[str, str, str | None]:
     return code, message, retry_after
 
 
@@ -128,7 +117,7 @@ _HOURLY: Final = expecting('a number that is not negative, best in quotes, such 
 _PRICE: Final = foreign(Price, hourly=_HOURLY, shape=FILLED, currency=FILLED)
 
 _ONE_MACHINE: Final = reader(_MACHINE)
-_ERROR: Final = reader(foreign(_told, code=FILLED, message=TEXT, retry_after=Key(maybe(TEXT), "retryAfter")))
+_ERROR: Final = reader(foreign(_code_message, code=FILLED, message=TEXT, retry_after=Key(maybe(TEXT), "retryAfter")))
 # Responses.
 _CREATED: Final = reader(foreign(_only, one=Key(_MACHINE, "machine")), between=": ")
 _LIST: Final = reader(foreign(_only, one=Key(items(_MACHINE), "machines")), between=": ")
@@ -189,6 +178,11 @@ def parse_json(raw: bytes, what: str) -> object:
         if isinstance(error, json.JSONDecodeError) and error.msg == "Extra data":
             error = ValueError(f"more follows in line {error.lineno}, but it must be one JSON object and nothing else")
         raise InternalError(f"{what} is not JSON: {error}; it begins with {_begin(raw)}") from None
+
+
+async def read_off_loop(read: Callable[[bytes], T], raw: bytes) -> T:
+    """Parses a response; a long one in a thread, so that it does not block the event loop."""
+    return await asyncio.to_thread(read, raw) if len(raw) > _LONG else read(raw)
 
 
 def created_from_json(data: object, name: str, what: str = "the answer") -> Machine:

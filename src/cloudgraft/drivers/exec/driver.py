@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from cloudgraft.drivers.common.json_fields import Json
 from cloudgraft.drivers.common.machine_json import (
-    Json,
     created_from_json,
     dump_json,
     machine_to_json,
     machines_from_json,
     parse_json,
     prices_from_json,
+    read_off_loop,
     shapes_from_json,
     spec_to_json,
 )
@@ -31,7 +31,6 @@ log = logging.getLogger("cloudgraft.drivers")
 _VERSION: Final = 1  # of the JSON on stdin
 _CHANGES: Final = ("create", "delete")
 _PRINTED: Final = {verb: f"what {verb} printed" for verb in ("create", "list", "shapes", "prices")}
-_LONG: Final = 1 << 16  # bytes; a longer response is parsed in a thread
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SETTING = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
@@ -85,10 +84,7 @@ class ExecDriver(Driver):
 
     async def list(self) -> Sequence[Machine]:
         """Runs the command; its response must hold every machine that may be ours."""
-        stdout = await self._run("list")
-        if len(stdout) > _LONG:
-            return await asyncio.to_thread(_machines, stdout)
-        return _machines(stdout)
+        return await read_off_loop(_machines, await self._run("list"))
 
     async def shapes(self) -> Sequence[Shape]:
         """Runs the command, if there is one."""

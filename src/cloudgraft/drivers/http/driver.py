@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _MOST_PAGES: Final = 10_000
-_LONG: Final = 1 << 16  # bytes; a longer response is parsed in a thread
 
 
 class HttpDriver(Driver):
@@ -113,7 +111,7 @@ class HttpDriver(Driver):
     async def _page(self, token: str, until: float) -> tuple[Sequence[Machine], str]:
         query = f"?{contract.PAGE_TOKEN}={quote(token, safe='')}" if token else ""
         reply = await self._call("GET", f"/machines{query}", "list", until=until)
-        return await _understood(functools.partial(_read_page, reply.body), reply.body)
+        return await machine_json.read_off_loop(_read_page, reply.body)
 
     async def _offers(self, name: str, read: Callable[[object, str], Sequence[T]]) -> Sequence[T]:
         try:
@@ -165,11 +163,6 @@ def _segment(text: str, what: str) -> str:
 
 def _answer(what: str) -> str:
     return f"{what}: the receiver's answer"
-
-
-async def _understood(read: Callable[[], T], body: bytes) -> T:
-    """Parses a long response in a thread."""
-    return await asyncio.to_thread(read) if len(body) > _LONG else read()
 
 
 def _read_page(body: bytes) -> tuple[Sequence[Machine], str]:

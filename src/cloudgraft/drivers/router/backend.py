@@ -188,7 +188,7 @@ def _word(traits: DriverTraits) -> str:
 log = logging.getLogger("cloudgraft.drivers.router")
 
 T = TypeVar("T")
-_LEAST_PATIENCE: Final = 5.0  # seconds for a list of a cloud that did not answer the last time
+_SHORTEST_LIST: Final = 5.0  # seconds for a list of a cloud that did not answer the last time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,14 +197,6 @@ class Cloud:
 
     make: Callable[[], Driver]
     takes: frozenset[str] = frozenset()  # of `labels` and `taints`: those that its driver sets on nodes itself
-
-
-@dataclass(slots=True)
-class _Told:
-    """The last offer of a cloud; it counts until the cloud reports another."""
-
-    shapes: Mapping[str, Shape] | None = None  # None: not reported yet; empty: it does not report any
-    prices: Mapping[str, Price] | None = None
 
 
 class Backend:
@@ -217,7 +209,9 @@ class Backend:
         self.takes = cloud.takes
         self.driver = cloud.make()
         self.away = ""  # why its latest list failed
-        self.told = _Told()
+        # The last shapes and prices that it reported. None: not reported yet; empty: it does not report any.
+        self.known_shapes: Mapping[str, Shape] | None = None
+        self.known_prices: Mapping[str, Price] | None = None
         self._list_timeout = list_timeout.total_seconds()
         self._clock = clock
         self._took: float | None = None  # seconds of the latest successful list
@@ -283,12 +277,12 @@ class Backend:
     async def delete(self, machine: Machine) -> None:
         """Deletes a machine that this backend listed."""
         await self.start()
-        await self.driver.delete(replace(machine, machine_id=machine.machine_id.removeprefix(self.prefix)))
+        await self.driver.delete(self._inner(machine))
 
     async def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
         """Marks a machine that this backend listed."""
         await self.start()
-        await self.driver.mark(replace(machine, machine_id=machine.machine_id.removeprefix(self.prefix)), tags)
+        await self.driver.mark(self._inner(machine), tags)
 
     async def list(self) -> Sequence[Machine] | CloudgraftError:
         """Returns all its machines with its own ids; or the error, also while its retry-after lasts."""
@@ -317,19 +311,23 @@ class Backend:
 
     async def shapes(self) -> Mapping[str, Shape]:
         """Returns its shapes, or the last ones when it is unavailable. Raises when it never reported any."""
-        self.told.shapes = await self._asked("shapes", self.driver.shapes, lambda s: s.name, self.told.shapes)
-        return self.told.shapes
+        self.known_shapes = await self._asked("shapes", self.driver.shapes, lambda s: s.name, self.known_shapes)
+        return self.known_shapes
 
     async def prices(self) -> Mapping[str, Price]:
-        """The same for prices."""
-        self.told.prices = await self._asked("prices", self.driver.prices, lambda p: p.shape, self.told.prices)
-        return self.told.prices
+        """Returns its prices in the same way."""
+        self.known_prices = await self._asked("prices", self.driver.prices, lambda p: p.shape, self.known_prices)
+        return self.known_prices
 
     def shown(self, machine: Machine) -> Machine:
         """Returns the machine with the router's id, which starts with its cloud."""
         if not machine.machine_id:
             raise _no_machines(self.name, "a machine without a machine_id")
         return replace(machine, machine_id=f"{self.prefix}{machine.machine_id}")
+
+    def _inner(self, machine: Machine) -> Machine:
+        """Returns the machine with the id that it has in its cloud."""
+        return replace(machine, machine_id=machine.machine_id.removeprefix(self.prefix))
 
     async def _asked(
         self,
@@ -361,20 +359,20 @@ class Backend:
         seconds = until - self._clock()
         return put_off(error, seconds) if seconds > 0 else None
 
-    def _patience(self) -> float:
+    def _list_seconds(self) -> float:
         """Returns the timeout of a list: short after a failure, so that the cloud does not delay the others again."""
         if not self.away or self._took is None:
             return self._list_timeout
-        return min(self._list_timeout, max(_LEAST_PATIENCE, 2 * self._took))
+        return min(self._list_timeout, max(_SHORTEST_LIST, 2 * self._took))
 
     async def _budgeted(self, verb: str, call: Callable[[], Awaitable[Sequence[T]]]) -> Sequence[T]:
         """Reads a list within its own budget: one backend's endless list must not use up that of the others."""
-        whole, seconds = current_budget(), self._patience()
+        whole, seconds = current_budget(), self._list_seconds()
         budget = ListBudget(machines=whole.machines, size=whole.size, seconds=seconds)
         return await budget.limited(self._limited(verb, seconds, call))
 
     async def _limited(self, verb: str, seconds: float, call: Callable[[], Awaitable[T]]) -> T:
-        """The call's result, or a CloudgraftError: an outcome that nobody knows is never taken for a refusal."""
+        """Returns the call's result, or raises a CloudgraftError: an unknown outcome must never look like a refusal."""
 
         def failed(error: Exception) -> CloudgraftError:
             log.error(
