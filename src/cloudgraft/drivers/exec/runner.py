@@ -67,16 +67,16 @@ class Stop(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """A command to run once."""
+class Call:
+    """A command to run, and its input."""
 
     command: Sequence[str]
-    directory: Path | None
-    env: Mapping[str, str] = field(repr=False)  # all of it; may hold secrets
-    stdin: bytes = field(default=b"", repr=False)  # likewise
-    scratch: Path | None = None  # removed when the run has ended
-    seconds: float
-    grace: float = 2.0  # from SIGTERM to SIGKILL
+    timeout: timedelta
+    changes: bool  # False: it only reads
+    stdin: bytes = field(default=b"", repr=False)
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    files: Mapping[str, str] = field(default_factory=dict, repr=False)  # variable -> content of the file it names
+    secret_files: Mapping[str, Path] = field(default_factory=dict)  # variable -> file with its value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +100,19 @@ class Finished:
 
 
 class Process:
-    """One run. :meth:`run` once; :meth:`stop` at any time."""
+    """One run. :meth:`run` once; :meth:`stop` at any time.
 
-    def __init__(self, job: Job, *, limit: int = _OUTPUT_LIMIT) -> None:
-        self._job = job
+    ``env`` is the whole environment of the command, which may hold secrets. ``scratch`` is removed when it has ended.
+    """
+
+    def __init__(self, call: Call, options: CommandOptions, env: Mapping[str, str], scratch: Path | None) -> None:
+        self._call = call
+        self._directory = options.working_directory
+        self._grace = options.grace.total_seconds()
+        self._env = env
+        self._scratch = scratch
         self._stopped: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
-        self._output = _Output(limit, lambda: self.stop(Stop.TOO_MUCH))
+        self._output = _Output(lambda: self.stop(Stop.TOO_MUCH))
 
     def stop(self, why: Stop) -> None:
         """Stops it: SIGTERM to the command and all its descendants, and SIGKILL after the grace period."""
@@ -132,12 +139,12 @@ class Process:
             return self._finished(_read(ours))
 
     async def _start(self, control: int) -> asyncio.SubprocessTransport:
-        job = self._job
         transport, _ = await asyncio.get_running_loop().subprocess_exec(
             lambda: self._output,
             *(sys.executable, "-I", "-S", child_guard.__file__),
-            *(str(control), str(job.grace), str(job.scratch or ""), str(job.directory or ""), *job.command),
-            env=dict(job.env),
+            *(str(control), str(self._grace), str(self._scratch or ""), str(self._directory or "")),
+            *self._call.command,
+            env=dict(self._env),
             pass_fds=(control,),
             start_new_session=True,  # Ctrl-C in a terminal is for cloudgraft, which then ends its calls itself
         )
@@ -146,9 +153,10 @@ class Process:
     async def _until_end(self, transport: asyncio.SubprocessTransport, control: socket.socket) -> None:
         stdin = transport.get_pipe_transport(0)
         assert isinstance(stdin, asyncio.WriteTransport)  # noqa: S101 - stdin is a pipe
-        stdin.write(self._job.stdin)
+        stdin.write(self._call.stdin)
         stdin.close()  # once all of it is written; a script need not read it
-        timer = asyncio.get_running_loop().call_later(self._job.seconds, self.stop, Stop.TIMEOUT)
+        seconds = self._call.timeout.total_seconds()
+        timer = asyncio.get_running_loop().call_later(seconds, self.stop, Stop.TIMEOUT)
         exited = self._output.exited
         first: set[asyncio.Future[Any]] = {exited, self._stopped}
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)  # the timer is its limit
@@ -156,7 +164,7 @@ class Process:
         if not exited.done():
             with contextlib.suppress(OSError):
                 control.shutdown(socket.SHUT_WR)  # the other direction stays open: the keeper will report the end
-            await asyncio.wait({exited}, timeout=self._job.grace + _KEEPER_MARGIN)
+            await asyncio.wait({exited}, timeout=self._grace + _KEEPER_MARGIN)
         await asyncio.wait({self._output.closed}, timeout=_MOMENT)
 
     def _finished(self, said: str) -> Finished:
@@ -174,8 +182,8 @@ class Process:
     def _why_not(self, reason: str) -> str:
         number, _, rest = reason.partition(" ")
         text = rest.partition(": ")[0]
-        program = self._job.command[0]
-        place = (self._job.directory or Path()) / program
+        program = self._call.command[0]
+        place = (self._directory or Path()) / program
         if "/" not in program or not place.is_file():
             return f"{program}: {text}"
         match int(number):
@@ -193,14 +201,13 @@ class Process:
 class _Output(asyncio.SubprocessProtocol):
     """Reads the output of a process to its end, so that it never blocks on a full pipe; keeps a bounded part."""
 
-    def __init__(self, limit: int, on_too_much: Callable[[], None]) -> None:
+    def __init__(self, on_too_much: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
         self.exited: asyncio.Future[None] = loop.create_future()
         self.closed: asyncio.Future[None] = loop.create_future()  # its pipes, too
         self.stdout = bytearray()
         self.stderr = bytearray()
         self.is_too_much = False
-        self._limit = limit
         self._stderr_read = 0
         self._on_too_much = on_too_much
 
@@ -209,12 +216,12 @@ class _Output(asyncio.SubprocessProtocol):
             self.stderr += data
             del self.stderr[:-STDERR_KEPT]
             self._stderr_read += len(data)
-            if self._stderr_read > self._limit and not self.is_too_much:
+            if self._stderr_read > _OUTPUT_LIMIT and not self.is_too_much:
                 self.is_too_much = True
                 self._on_too_much()
         elif not self.is_too_much:
             self.stdout += data
-            if len(self.stdout) > self._limit:
+            if len(self.stdout) > _OUTPUT_LIMIT:
                 self.is_too_much = True
                 self.stdout.clear()
                 self._on_too_much()
@@ -249,19 +256,6 @@ _LARGEST_SECRET: Final = 64 * 1024  # bytes; more than an environment variable h
 _OURS: Final = "CLOUDGRAFT_"
 _SCRATCH: Final = "cloudgraft-exec-"
 _OLD: Final = 24 * 3600.0  # seconds: no command runs that long
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """A command to run, and its input."""
-
-    command: Sequence[str]
-    timeout: timedelta
-    changes: bool  # False: it only reads
-    stdin: bytes = field(default=b"", repr=False)
-    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
-    files: Mapping[str, str] = field(default_factory=dict, repr=False)  # variable -> content of the file it names
-    secret_files: Mapping[str, Path] = field(default_factory=dict)  # variable -> file with its value
 
 
 class Runner:
@@ -315,16 +309,8 @@ class Runner:
             files = {name: content for name, content in call.files.items() if content}
             scratch = _write(files) if files else None
             try:
-                job = Job(
-                    command=call.command,
-                    directory=self._options.working_directory,
-                    env=env | {name: str(scratch / name) if scratch else os.devnull for name in call.files},
-                    stdin=call.stdin,
-                    scratch=scratch,
-                    seconds=call.timeout.total_seconds(),
-                    grace=self._options.grace.total_seconds(),
-                )
-                return await self._finished(Process(job))
+                env |= {name: str(scratch / name) if scratch else os.devnull for name in call.files}
+                return await self._finished(Process(call, self._options, env, scratch))
             finally:
                 if scratch is not None:
                     shutil.rmtree(scratch, ignore_errors=True)  # the keeper has removed it, unless it was killed

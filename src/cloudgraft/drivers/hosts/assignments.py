@@ -43,20 +43,6 @@ class Assignment:
         """Whether it was ordered to power off."""
         return self.stopping_since is not None
 
-    @staticmethod
-    def of(host: Host, name: str, tags: Mapping[str, str], notes: Mapping[str, str]) -> Assignment:
-        """Creates an assignment that starts now."""
-        return Assignment(
-            host=host.id,
-            name=name,
-            provider_id=host.provider_id,
-            since=datetime.now(UTC),
-            addresses=tuple(host.addresses),
-            tags=dict(tags),
-            is_confirmed=False,
-            notes=dict(notes),
-        )
-
 
 Taken = dict[str, Assignment]  # by the id of the machine
 
@@ -103,7 +89,16 @@ class Assignments:
                 return known, False
             if host.id in taken:
                 return None
-            new = Assignment.of(host, name, tags, notes or {})
+            new = Assignment(
+                host=host.id,
+                name=name,
+                provider_id=host.provider_id,
+                since=datetime.now(UTC),
+                addresses=tuple(host.addresses),
+                tags=dict(tags),
+                is_confirmed=False,
+                notes=dict(notes or {}),
+            )
             self._write({**taken, host.id: new})
             return new, True
 

@@ -187,7 +187,7 @@ class HostsDriver(Driver, Generic[HostType]):
         self._why: dict[str, str] = {}  # what its switch said then
         self._tried: dict[str, str] = {}  # by machine: the name for which a call has begun to switch it on
         self._risen: dict[str, str] = {}  # by machine: the name for which it was seen on
-        self._told: frozenset[str] = frozenset()
+        self._lost: frozenset[str] = frozenset()  # machines in use that are not in the inventory
 
     async def start(self) -> None:
         """Checks that the switch works, and that the assignments can be read and written."""
@@ -360,7 +360,7 @@ class HostsDriver(Driver, Generic[HostType]):
     async def list(self) -> Sequence[Machine]:
         """Returns the assigned machines, each with the state that its controller reports."""
         taken = await self._look()
-        self._tell_lost(taken)
+        self._warn_of_lost(taken)
         seen = await asyncio.gather(*(self._seen(assignment) for assignment in taken.values()))
         return [machine for machine in seen if machine is not None]
 
@@ -368,7 +368,10 @@ class HostsDriver(Driver, Generic[HostType]):
         host = self._hosts.get(assignment.host)
         if host is None:
             return machine_of(assignment, MachineState.RUNNING, "it is no longer in the inventory, and is left alone")
-        state = await self._state(host, assignment) if self._switch.can_tell else _believed(assignment)
+        if self._switch.can_tell:
+            state = await self._state(host, assignment)
+        else:  # the last report of the switch
+            state = PowerState.ON if assignment.is_confirmed else PowerState.OFF
         if assignment.is_stopping and state is PowerState.OFF and not self._may_rise(assignment):
             return await self._ended(host, assignment)
         return shown(
@@ -411,15 +414,10 @@ class HostsDriver(Driver, Generic[HostType]):
             self._risen[host.id] = assignment.name
         return state
 
-    def _tell_lost(self, taken: Taken) -> None:
+    def _warn_of_lost(self, taken: Taken) -> None:
         lost = frozenset(taken) - frozenset(self._hosts)
-        for host in sorted(lost - self._told):
+        for host in sorted(lost - self._lost):
             log.warning(
                 "a machine in use is no longer in the inventory", extra={"host": host, "used_by": taken[host].name}
             )
-        self._told = lost
-
-
-def _believed(assignment: Assignment) -> PowerState:
-    """Returns what the switch reported last, where the state cannot be asked for."""
-    return PowerState.ON if assignment.is_confirmed else PowerState.OFF
+        self._lost = lost

@@ -27,7 +27,7 @@ from cloudgraft.drivers.common.requests_calls import error_of_request, limit_ans
 from cloudgraft.drivers.common.secrets import SecretFile
 from cloudgraft.drivers.hosts.driver import PowerState
 from cloudgraft.drivers.redfish.errors import error_of
-from cloudgraft.drivers.redfish.options import Auth, Boot, RedfishHost, RedfishOptions
+from cloudgraft.drivers.redfish.options import Auth, Boot, MachineSettings, RedfishHost, RedfishOptions
 from cloudgraft.sdk.errors import (
     CloudgraftError,
     ConflictError,
@@ -116,17 +116,6 @@ class Seen:
     memory: Decimal | None = None  # GiB
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """How to power a system on."""
-
-    is_first: bool  # no earlier call can have done it
-    image: str = ""  # URL to boot from
-    seed: str = ""  # URL of the user data
-    boot: Boot | None = None
-    http_boot_url: str = ""
-
-
 class Bmc:
     """The controller of one host. One call at a time uses it: many controllers cannot do more."""
 
@@ -150,17 +139,20 @@ class Bmc:
         with self._alone(what, lock_wait):
             return _seen(self._call(what, self._system, is_change=False), what)
 
-    def switch_on(self, order: Order) -> None:
-        """Inserts its boot media, and powers it on. Leaves a system alone that is on already."""
+    def switch_on(self, settings: MachineSettings, seed: str, *, is_first: bool) -> None:
+        """Inserts its boot media, and powers it on. Leaves a system alone that is on already.
+
+        ``seed`` is the URL of its user data, if any; ``is_first``: no earlier call can have powered it on.
+        """
         what = f"switching on {self._host.id}"
         with self._alone(what):
             system = self._call(what, self._system, is_change=False)
             if _seen(system, what).power is PowerState.ON:
-                if order.is_first:
+                if is_first:
                     raise PreconditionError(f"{self._host.id} was switched on by somebody else, and is left alone")
                 return
             reset = self._call(what, lambda: _reset_of(system, _ON, self._host.id), is_change=False)
-            self._prepare(system, order)
+            self._prepare(system, settings, seed)
             self._call(what, lambda: system.reset_system(reset), is_change=True)
 
     def switch_off(self, *, is_forced: bool) -> None:
@@ -180,16 +172,17 @@ class Bmc:
             if _seen(system, what).power is PowerState.OFF:
                 self._call(what, lambda: eject_all(system, self._host.id), is_change=True)
 
-    def _prepare(self, system: Any, order: Order) -> None:
+    def _prepare(self, system: Any, settings: MachineSettings, seed: str) -> None:
         """Prepares the boot: a failure here leaves the system off. Its media are ejected when it is released."""
         ident = self._host.id
-        if order.image or order.seed:
+        if settings.image or seed:
             what = f"boot media of {ident}"
             self._call(what, lambda: eject_all(system, ident), is_change=False)
-            self._call(what, lambda: insert_all(system, order.image, order.seed, ident), is_change=False)
-        if order.boot is not None:
-            what = f"boot from {order.boot.value} of {ident}"
-            self._call(what, partial(_set_boot, system, order.boot, order.http_boot_url), is_change=False)
+            self._call(what, lambda: insert_all(system, settings.image, seed, ident), is_change=False)
+        boot = settings.boot_target
+        if boot is not None:
+            what = f"boot from {boot.value} of {ident}"
+            self._call(what, partial(_set_boot, system, boot, settings.http_boot_url), is_change=False)
 
     def _system(self) -> Any:
         return self._connection().system()

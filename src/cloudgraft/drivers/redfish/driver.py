@@ -31,7 +31,7 @@ from cloudgraft.drivers.common.seed_iso import seed_iso
 from cloudgraft.drivers.hosts.assignments import Assignment
 from cloudgraft.drivers.hosts.driver import HostsDriver, PowerState, Switch, Times
 from cloudgraft.drivers.hosts.inventory import Inventory
-from cloudgraft.drivers.redfish.bmc import Bmc, Order, Seen
+from cloudgraft.drivers.redfish.bmc import Bmc, Seen
 from cloudgraft.drivers.redfish.options import (
     LONGEST_CREATE,
     Auth,
@@ -217,15 +217,7 @@ class Controllers(Switch[RedfishHost]):
 
     def _switch_on(self, bmc: Bmc, spec: MachineSpec, settings: MachineSettings, *, is_first: bool) -> None:
         seed = self._seeds.put(spec.name, spec.user_data) if self._seeds and spec.user_data else ""
-        bmc.switch_on(
-            Order(
-                is_first=is_first,
-                image=settings.image,
-                seed=seed,
-                boot=settings.boot_target,
-                http_boot_url=settings.http_boot_url,
-            )
-        )
+        bmc.switch_on(settings, seed, is_first=is_first)
 
     async def off(self, host: RedfishHost, assignment: Assignment) -> bool:
         """Orders a shutdown, and forces power off when that takes too long. False: it is still shutting down."""

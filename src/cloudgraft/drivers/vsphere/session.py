@@ -43,7 +43,12 @@ class Session:
         try:
             return self._attempt(what, call, is_change=False)
         except _BrokenError as error:
-            return self._again(error, what, call)
+            if error.is_timeout:
+                raise UnavailableError(str(error)) from error
+        try:
+            return self._attempt(what, call, is_change=False)
+        except _BrokenError as error:
+            raise UnavailableError(str(error)) from error
 
     def change(self, what: str, call: Callable[[Data], T]) -> T:
         """Makes a call that changes something; DeadlineError when the outcome is unknown."""
@@ -63,14 +68,6 @@ class Session:
             transport.close()
 
     # -- one request ---------------------------------------------------------------------------------------------------
-
-    def _again(self, error: _BrokenError, what: str, call: Callable[[Data], T]) -> T:
-        if error.is_timeout:
-            raise UnavailableError(str(error)) from error
-        try:
-            return self._attempt(what, call, is_change=False)
-        except _BrokenError as second:
-            raise UnavailableError(str(second)) from second
 
     def _attempt(self, what: str, call: Callable[[Data], T], *, is_change: bool) -> T:
         content, logins = self._logged_in()
