@@ -21,7 +21,6 @@ from cloudgraft.cli.main import VERBS, cloudgraft
 from cloudgraft.config import reference as config_reference
 from cloudgraft.discovery.api.app import PeriodicWork, discovery_app
 from cloudgraft.dock.hub.metrics import DockMetrics
-from cloudgraft.doctor.findings import findings_page
 from cloudgraft.engine.machines.states import BEGINNINGS, COUNTED, SHOWN, TRANSITIONS
 from cloudgraft.engine.new_records import KINDS, happened
 from cloudgraft.engine.reporting.metrics import EngineMetrics

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.demo.fake_kubernetes.server import KubeApi
 from cloudgraft.discovery.agent.agent import Agent, AgentSettings, cluster_id_of
 from cloudgraft.discovery.agent.measure import Rules
 from cloudgraft.discovery.client import DiscoveryClient

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.demo.fake_kubernetes.server import KubeApi
 from cloudgraft.discovery.importer import Importer, cluster_in
 from cloudgraft.discovery.model import ClusterSpec, NetworkMode
 from cloudgraft.discovery.service import Discovery

@@ -19,9 +19,7 @@ from cloudgraft.drivers.common import requests_calls, urllib3_calls
 from cloudgraft.drivers.common.requests_calls import limit_answers
 from cloudgraft.drivers.hetzner import servers as hetzner
 from cloudgraft.drivers.libcloud import adapter, cloudsigma
-from cloudgraft.drivers.openstack import lookups as openstack
 from cloudgraft.drivers.openstack import servers as openstack
-from cloudgraft.drivers.vsphere import properties as vsphere
 from cloudgraft.drivers.vsphere import session as vsphere
 from cloudgraft.sdk.errors import DeadlineError, InternalError
 from cloudgraft.sdk.list_budget import ListBudget
