@@ -18,7 +18,6 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from cloudgraft.cli.main import VERBS, cloudgraft
-from cloudgraft.config import reference as config_reference
 from cloudgraft.discovery.api.app import PeriodicWork, discovery_app
 from cloudgraft.dock.hub.metrics import DockMetrics
 from cloudgraft.engine.machines.states import BEGINNINGS, COUNTED, SHOWN, TRANSITIONS
@@ -31,6 +30,7 @@ from cloudgraft.sdk.errors import error_table
 from cloudgraft.service.metrics import ServiceMetrics
 from cloudgraft.store.records import State
 from cloudgraft.web.authentication import AuditLog, Gatekeeper
+from scripts import configuration_page
 from scripts.clouds_page import clouds_page
 from scripts.codes_page import codes_page
 from scripts.contract_pages import conformance_page, contract_page, driver_contract_page
@@ -223,8 +223,8 @@ PAGES: dict[str, Callable[[], str]] = {  # below docs/reference
     "autoscaler-contract.md": contract_page,
     "clouds.md": clouds_page,
     "commands.md": commands_page,
-    "configuration.md": config_reference.markdown,
-    "discovery-configuration.md": config_reference.discovery_markdown,
+    "configuration.md": configuration_page.markdown,
+    "discovery-configuration.md": configuration_page.discovery_markdown,
     "conformance.md": conformance_page,
     "doctor.md": findings_page,
     "driver-contract.md": driver_contract_page,

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.config import ConfigError, EntryPointCloud, PluginCloud, Postgresql, load, parse
+from cloudgraft.config import ConfigError, load, parse
+from cloudgraft.config.sections.clouds import EntryPointCloud, PluginCloud
+from cloudgraft.config.sections.store import Postgresql
 from tests.plugins.fake_packages import write_package
 
 CLUSTER = "cluster: prod\n"

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.config import Config, ConfigError, Group, machine_settings, missing_prices, parse
+from cloudgraft.config import Config, ConfigError, machine_settings, missing_prices, parse
+from cloudgraft.config.sections.groups import Group
 from cloudgraft.sdk import AutoscalingOptions, Quantity, Taint
 
 HEAD = "cluster: prod\nclouds: {lab: {driver: plugin, command: [a]}, sim: {driver: plugin, command: [a]}}\n"

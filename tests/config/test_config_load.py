@@ -11,15 +11,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from cloudgraft.config import (
-    ConfigError,
-    EntryPointProvider,
-    ExternalGrpcProvider,
-    PluginProvider,
-    load,
-    parse,
-    reference,
-)
+from cloudgraft.config import ConfigError, load, parse
+from cloudgraft.config.sections.providers import EntryPointProvider, ExternalGrpcProvider, PluginProvider
+from scripts import configuration_page
 
 MINIMAL = "cluster: prod\nproviders: [{type: memory}]\n"
 
@@ -54,7 +48,7 @@ def test_the_example_of_the_reference_page_is_valid(tmp_path: Path) -> None:
         (tmp_path / "certs" / f"{name}.crt").touch()
         (tmp_path / "certs" / f"{name}.key").touch()
     path = tmp_path / "cloudgraft.yaml"
-    path.write_text(reference.EXAMPLE)
+    path.write_text(configuration_page.EXAMPLE)
     config = load(path)
     assert config.server.tls is not None
     assert config.server.tls.client_ca == tmp_path / "certs" / "ca.crt"
@@ -556,7 +550,7 @@ def test_a_file_that_is_not_utf_8_is_told_with_its_place(tmp_path: Path, content
 
 
 def test_the_reference_page_names_every_key() -> None:
-    page = reference.markdown()
+    page = configuration_page.markdown()
     for key in ("clientCA", "allowedClients", "forceOptions", "maxStaleness", "workingDirectory", "startTimeout"):
         assert f"| `{key}` |" in page
     committed = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"

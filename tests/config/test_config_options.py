@@ -12,8 +12,9 @@ import pytest
 from pydantic import BaseModel, ConfigDict, field_validator
 from pydantic.alias_generators import to_camel
 
-from cloudgraft.config import Config, ConfigError, EntryPointProvider, Where, parse, parse_options
+from cloudgraft.config import Config, ConfigError, Where, parse, parse_options
 from cloudgraft.config.document import Document
+from cloudgraft.config.sections.providers import EntryPointProvider
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
 
 

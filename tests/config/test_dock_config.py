@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.config import Config, ConfigError, Dock, parse
+from cloudgraft.config import Config, ConfigError, parse
+from cloudgraft.config.sections.dock import Dock
 from cloudgraft.sdk.secrecy import redacted
 
 HEAD = "cluster: prod\n"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cloudgraft.config import Config, Postgresql
+from cloudgraft.config import Config
+from cloudgraft.config.sections.store import Postgresql
 from cloudgraft.sdk.errors import PreconditionError
 from cloudgraft.store.databases.address import PostgresAddress, is_url
 from cloudgraft.store.databases.database import Database

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cloudgraft.config import NodeManagerProvider as Entry
+from cloudgraft.config.sections.providers import NodeManagerProvider as Entry
 from cloudgraft.sdk.errors import UnsupportedError
 
 if TYPE_CHECKING:

@@ -17,20 +17,16 @@ from cloudgraft.app.joining_wiring import ClusterLink
 from cloudgraft.app.journals import journal_from
 from cloudgraft.app.node_manager_fronts import make_front
 from cloudgraft.client import Address, CloudConfig, Connection, RemoteProvider
-from cloudgraft.config import (
-    Config,
-    ConfigError,
+from cloudgraft.config import Config, ConfigError, Problem, Where, parse_options
+from cloudgraft.config.explain import did_you_mean
+from cloudgraft.config.problems import printable
+from cloudgraft.config.sections.providers import (
     EntryPointProvider,
     ExternalGrpcProvider,
     NodeManagerProvider,
     PluginProvider,
-    Problem,
     Snapshot,
-    Where,
-    parse_options,
 )
-from cloudgraft.config.explain import did_you_mean
-from cloudgraft.config.problems import printable
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.groups.desired import Joining
 from cloudgraft.engine.new_records import KINDS

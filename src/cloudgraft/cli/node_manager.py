@@ -17,7 +17,8 @@ from cloudgraft.app.memory_dumps import forbid_memory_dumps
 from cloudgraft.app.reload import Reloader, signature
 from cloudgraft.app.wiring import Assembly, assemble
 from cloudgraft.cli.serve import Sidecars
-from cloudgraft.config import Config, ConfigError, NodeManager, load
+from cloudgraft.config import Config, ConfigError, load
+from cloudgraft.config.sections.node_manager import NodeManager
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.nodemanager.api.app import manager_app

@@ -1,6 +1,6 @@
 """Defines the root of the configuration file as frozen values. Keys are camelCase; unknown keys are refused.
 
-The descriptions here are the reference page: see :mod:`cloudgraft.config.reference`.
+The descriptions here become the reference page, by `scripts/configuration_page.py`.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloudgraft.config import Config, ConfigError, Group, load
+from cloudgraft.config import Config, ConfigError, load
 from cloudgraft.config.kubernetes import ZONE_LABEL
 from cloudgraft.config.sections.clouds import CloudConfig, EntryPointCloud
+from cloudgraft.config.sections.groups import Group
 from cloudgraft.config.sections.join import Join
 from cloudgraft.doctor.inputs import GroupSettings, NodeCare, Settings
 from cloudgraft.sdk.driver import ProviderIdBy
