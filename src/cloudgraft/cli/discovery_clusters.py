@@ -15,15 +15,14 @@ from pydantic import ValidationError
 
 from cloudgraft.cli.discovery_remote import Remote, options
 from cloudgraft.cli.views.admin import ago, console, output_option, print_json, table
-from cloudgraft.config.document import read_yaml
+from cloudgraft.config.document import MAX_BYTES, decode, read_file, read_yaml
 from cloudgraft.config.explain import explain
-from cloudgraft.config.problems import ConfigError, Problem
+from cloudgraft.config.problems import ConfigError
 from cloudgraft.discovery.api.schemas import ClusterBody, ClusterView, PricesView
 from cloudgraft.discovery.client import DiscoveryClient
 from cloudgraft.discovery.model import Cluster, ClusterSpec, ClusterState, PriceList, Resources
 
 _HEADINGS = ("CLUSTER", "STATE", "FREE", "RESERVED", "NODES", "HEARTBEAT", "LABELS")
-_MOST = 1 << 20
 
 
 @click.command(
@@ -119,13 +118,7 @@ def _plain(value: Any) -> Any:
 
 
 def _read(path: Path) -> str:
-    try:
-        content = sys.stdin.buffer.read(_MOST) if str(path) == "-" else path.read_bytes()
-        return content.decode()
-    except OSError as error:
-        raise ConfigError([Problem(file=str(path), message=f"cannot be read: {error.strerror}")]) from None
-    except UnicodeDecodeError:
-        raise ConfigError([Problem(file=str(path), message="is not UTF-8")]) from None
+    return decode(sys.stdin.buffer.read(MAX_BYTES), "-") if str(path) == "-" else read_file(path)
 
 
 @click.command(

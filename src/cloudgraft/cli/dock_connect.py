@@ -13,8 +13,8 @@ import click
 
 from cloudgraft.app import logs
 from cloudgraft.app.memory_dumps import forbid_memory_dumps
-from cloudgraft.config import ConfigError, Problem, Where, parse_options
-from cloudgraft.config.document import Document, read_yaml
+from cloudgraft.config import ConfigError, Where, parse_options
+from cloudgraft.config.document import read_mapping
 from cloudgraft.dock.runner import RunnerOptions, RunnerSettings, Speech, Tls, run_until_told
 from cloudgraft.plugins.registry import Kind, find
 from cloudgraft.sdk.blocking import BlockingDriver
@@ -87,9 +87,9 @@ def command(path: Path, name: str, address: str, verbosity: int | None, log_form
     """
     if not check:
         forbid_memory_dumps()
-    document, data = _read(path)
+    document, data = read_mapping(path, "address: 127.0.0.1:5000")
     overrides = {"driver": name, "address": address}
-    data |= {key: value for key, value in overrides.items() if value}
+    data = data | {key: value for key, value in overrides.items() if value}
     where = Where(document=document, base_dir=path.absolute().parent, path=())
     wanted = parse_options(ConnectOptions, data, where)
     try:
@@ -104,21 +104,6 @@ def command(path: Path, name: str, address: str, verbosity: int | None, log_form
         return
     logs.configure(2 if verbosity is None else verbosity, log_format or "console")
     asyncio.run(run_until_told(driver, options))
-
-
-def _read(path: Path) -> tuple[Document, dict[str, Any]]:
-    try:
-        document = read_yaml(path.read_text("utf-8"), str(path))
-    except OSError as error:
-        raise ConfigError([Problem(file=str(path), message=f"cannot be read: {error.strerror}")]) from None
-    except ValueError:
-        raise ConfigError([Problem(file=str(path), message="is not UTF-8", suggestion="save it as UTF-8")]) from None
-    if document.problems:
-        raise ConfigError(document.problems)
-    data = document.root.value
-    if not isinstance(data, dict):
-        raise ConfigError([document.problem((), "must hold keys and values", "for example address: 127.0.0.1:5000")])
-    return document, dict(data)
 
 
 def _driver(wanted: ConnectOptions, where: Where) -> Driver | BlockingDriver:

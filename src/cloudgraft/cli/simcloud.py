@@ -107,21 +107,13 @@ def _options(path: Path | None, given: dict[str, Any]) -> SimulatedOptions:
 def _from_file(path: Path) -> SimulatedOptions:
     # Slow to import, and rarely needed.
     from cloudgraft.config import ConfigError, Where, parse_options  # noqa: PLC0415
-    from cloudgraft.config.document import read_yaml  # noqa: PLC0415
+    from cloudgraft.config.document import read_mapping  # noqa: PLC0415
 
-    try:
-        document = read_yaml(path.read_text("utf-8"), str(path))
-    except (OSError, ValueError) as error:
-        raise InvalidArgumentError(f"{path} cannot be read: {error}") from error
-    data = document.root.value
-    if document.problems:
-        raise ConfigError(document.problems)
-    if not isinstance(data, dict):
-        raise InvalidArgumentError(f"{path} must hold keys and values, such as bootTime: 5s")
+    document, data = read_mapping(path, "bootTime: 5s")
     unfit = [document.problem((key,), "is for the driver, not for the cloud") for key in _FOR_THE_DRIVER if key in data]
     if unfit:
         raise ConfigError(unfit)
-    return parse_options(SimulatedOptions, data, Where(document=document, base_dir=path.parent, path=()))
+    return parse_options(SimulatedOptions, data, Where(document=document, base_dir=path.absolute().parent, path=()))
 
 
 def _chaos(path: Path | None) -> Chaos:

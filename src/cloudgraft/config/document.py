@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from cloudgraft.config.problems import ConfigError, KeyPath, Problem, dotted, printable
 
+MAX_BYTES = 1 << 20
 MAX_DEPTH = 50
 MAX_VALUES = 50_000
 _TAG = "tag:yaml.org,2002:"
@@ -116,6 +118,48 @@ class _Loader(yaml.SafeLoader):
             return node
         finally:
             self._depth -= 1
+
+
+def read_file(path: Path, example: str = "") -> str:
+    """The text of a file. Raises ConfigError when it cannot be read; ``example`` is the smallest such file."""
+    name = str(path)
+    try:
+        if path.is_dir():
+            raise ConfigError([Problem(file=name, message="is a directory", suggestion="name the file in it")])
+        with path.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigError([Problem(file=name, message="no such file", suggestion=example)]) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a file name"
+        raise ConfigError([Problem(file=name, message=f"cannot be read: {reason}")]) from None
+    if len(content) > MAX_BYTES:
+        raise ConfigError([Problem(file=name, message=f"is larger than {MAX_BYTES >> 20} MiB")])
+    return decode(content, name)
+
+
+def decode(content: bytes, name: str) -> str:
+    """The text of a file's content; raises ConfigError with the place of what is not UTF-8."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+        problem = Problem(
+            file=name, line=line, column=column, message="is not UTF-8", suggestion="save the file as UTF-8"
+        )
+        raise ConfigError([problem]) from None
+
+
+def read_mapping(path: Path, example: str) -> tuple[Document, dict[str, Any]]:
+    """A YAML file that holds keys and values, such as ``example``. Raises ConfigError with all problems."""
+    document = read_yaml(read_file(path), str(path))
+    if document.problems:
+        raise ConfigError(document.problems)
+    data = document.root.value
+    if not isinstance(data, dict):
+        raise ConfigError([document.problem((), "must hold keys and values", f"for example {example}")])
+    return document, data
 
 
 def read_yaml(text: str, name: str) -> Document:

@@ -1,23 +1,24 @@
-"""Loads the configuration file. The outcome is always a Config, or a ConfigError with all problems."""
+"""Loads configuration files. The outcome is always a valid model, or a ConfigError with all problems."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 
 from cloudgraft.config.checks import cross_checks
-from cloudgraft.config.document import Document, Entry, read_yaml
+from cloudgraft.config.document import Document, Entry, read_file, read_yaml
 from cloudgraft.config.explain import explain
 from cloudgraft.config.fields import LoadContext
 from cloudgraft.config.model import Config
 from cloudgraft.config.problems import ConfigError, Problem
-from cloudgraft.config.section import hide_secrets
+from cloudgraft.config.section import Section, hide_secrets
 
-MAX_BYTES = 1 << 20
+S = TypeVar("S", bound=Section)
 _SMALLEST = "the least is, in two lines: cluster: prod / providers: [{type: memory}]"
 
 
@@ -27,33 +28,30 @@ def load(path: Path, *, overrides: Mapping[str, object] | None = None) -> Config
     Relative paths in it start at its own directory. ``overrides`` are values from the command line by dotted key,
     such as ``{"server.listen": "127.0.0.1:0"}``; they win over those in the file and are checked with them.
     """
-    name = str(path)
-    try:
-        if path.is_dir():
-            raise ConfigError([Problem(file=name, message="is a directory", suggestion="name the file in it")])
-        with path.open("rb") as stream:
-            content = stream.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise ConfigError([Problem(file=name, message="no such file", suggestion=_SMALLEST)]) from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a file name"
-        raise ConfigError([Problem(file=name, message=f"cannot be read: {reason}")]) from None
-    if len(content) > MAX_BYTES:
-        message = f"is larger than {MAX_BYTES >> 20} MiB, so it cannot be a configuration file"
-        raise ConfigError([Problem(file=name, message=message)])
-    return parse(_decode(content, name), path.absolute().parent, name=name, overrides=overrides)
+    return parse(read_file(path, _SMALLEST), path.absolute().parent, name=str(path), overrides=overrides)
 
 
 def parse(
     text: str, base_dir: Path, *, name: str = "cloudgraft.yaml", overrides: Mapping[str, object] | None = None
 ) -> Config:
     """As :func:`load`, for a text; ``name`` is the file name in its problems."""
-    document = read_yaml(text, name)
-    if document.root.value is None and not document.problems:
-        raise ConfigError([document.problem((), "the file is empty", _SMALLEST)])
-    for key, value in (overrides or {}).items():
-        document.override(tuple(key.split(".")), value)
-    return _validate(document, base_dir)
+    return _config(_document(text, name, _SMALLEST, overrides), base_dir)
+
+
+def load_other(
+    path: Path,
+    model: type[S],
+    *,
+    example: str,
+    checks: Callable[[Document], Iterable[Problem]] = lambda _: (),
+    overrides: Mapping[str, object] | None = None,
+) -> S:
+    """As :func:`load`, for the file of another program, whose keys are those of ``model``.
+
+    ``example`` is the smallest such file. ``checks`` finds problems between its parts, in plain values.
+    """
+    document = _document(read_file(path, example), str(path), example, overrides)
+    return _validated(document, model, checks, LoadContext(base_dir=path.absolute().parent))
 
 
 def with_groups(config: Config, entries: Sequence[Mapping[str, object]]) -> Config:
@@ -67,42 +65,42 @@ def with_groups(config: Config, entries: Sequence[Mapping[str, object]]) -> Conf
     groups = [*root.value.get("nodeGroups", ()), *(deepcopy(dict(entry)) for entry in entries)]
     value = {**root.value, "nodeGroups": groups}
     whole = Entry(value, root.line, root.column, children=root.children, keys=root.keys)
-    return _validate(Document(name=document.name, root=whole, overridden=set(document.overridden)), where.base_dir)
+    return _config(Document(name=document.name, root=whole, overridden=set(document.overridden)), where.base_dir)
 
 
-def installed_provider_types() -> frozenset[str]:
-    """The names that installed packages offer in the entry-point group `cloudgraft.providers`."""
-    return frozenset(point.name for point in entry_points(group="cloudgraft.providers"))
-
-
-def installed_driver_types() -> frozenset[str]:
-    """The names that installed packages offer in the entry-point group `cloudgraft.drivers`."""
-    return frozenset(point.name for point in entry_points(group="cloudgraft.drivers"))
-
-
-def _validate(document: Document, base_dir: Path) -> Config:
+def _config(document: Document, base_dir: Path) -> Config:
     context = LoadContext(
-        base_dir=base_dir, provider_types=installed_provider_types(), driver_types=installed_driver_types()
+        base_dir=base_dir,
+        provider_types=_installed("cloudgraft.providers"),
+        driver_types=_installed("cloudgraft.drivers"),
     )
+    return _validated(document, Config, cross_checks, context).read_from(document, base_dir)
+
+
+def _installed(group: str) -> frozenset[str]:
+    """The names that installed packages offer in an entry-point group."""
+    return frozenset(point.name for point in entry_points(group=group))
+
+
+def _document(text: str, name: str, example: str, overrides: Mapping[str, object] | None) -> Document:
+    document = read_yaml(text, name)
+    if document.root.value is None and not document.problems:
+        raise ConfigError([document.problem((), "the file is empty", example)])
+    for key, value in (overrides or {}).items():
+        document.override(tuple(key.split(".")), value)
+    return document
+
+
+def _validated(
+    document: Document, model: type[S], checks: Callable[[Document], Iterable[Problem]], context: LoadContext
+) -> S:
     hide_secrets(document.root.value)  # first: later messages may quote values
-    problems = [*document.problems, *cross_checks(document)]
+    problems = [*document.problems, *checks(document)]
     try:
-        config = Config.model_validate(document.root.value, context=context)
+        found = model.model_validate(document.root.value, context=context)
     except ValidationError as error:
-        found = explain(error.errors(include_url=False), document, Config)
-        raise ConfigError([*problems, *found]) from None  # the cause would carry the values
+        wrong = explain(error.errors(include_url=False), document, model)
+        raise ConfigError([*problems, *wrong]) from None  # the cause would carry the values
     if problems:
         raise ConfigError(problems)
-    return config.read_from(document, base_dir)
-
-
-def _decode(content: bytes, name: str) -> str:
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = content[: error.start]
-        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
-        problem = Problem(
-            file=name, line=line, column=column, message="is not UTF-8", suggestion="save the file as UTF-8"
-        )
-        raise ConfigError([problem]) from None
+    return found

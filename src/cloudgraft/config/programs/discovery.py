@@ -29,8 +29,8 @@ from cloudgraft.config.fields import (
     Text,
     refuse,
 )
+from cloudgraft.config.load import load_other
 from cloudgraft.config.problems import Problem
-from cloudgraft.config.programs.own_file import load_own
 from cloudgraft.config.section import Section
 from cloudgraft.config.sections.limits import WebLimits
 from cloudgraft.config.sections.server import Log
@@ -180,7 +180,7 @@ class DiscoveryConfig(Section):
 
 def load_discovery(path: Path, *, overrides: Mapping[str, object] | None = None) -> DiscoveryConfig:
     """Reads and checks the file of a discovery server. Raises ConfigError with all problems at once."""
-    return load_own(path, DiscoveryConfig, example=_EXAMPLE, checks=_client_checks, overrides=overrides)
+    return load_other(path, DiscoveryConfig, example=_EXAMPLE, checks=_client_checks, overrides=overrides)
 
 
 def _client_checks(document: Document) -> Iterator[Problem]:

@@ -14,8 +14,8 @@ from pydantic_core import PydanticCustomError
 
 from cloudgraft.config.fields import Kind, Name, PositiveDuration, ReadableFile, Text, refuse
 from cloudgraft.config.kubernetes import LabelKey, Labels, Threshold
+from cloudgraft.config.load import load_other
 from cloudgraft.config.programs.discovery import Reach
-from cloudgraft.config.programs.own_file import load_own
 from cloudgraft.config.section import Section
 from cloudgraft.config.sections.server import Log
 from cloudgraft.sdk.hosts import is_loopback_host
@@ -174,4 +174,4 @@ class AgentConfig(Section):
 
 def load_agent(path: Path, *, overrides: Mapping[str, object] | None = None) -> AgentConfig:
     """Reads and checks the file of an agent. Raises ConfigError with all problems at once."""
-    return load_own(path, AgentConfig, example=_EXAMPLE, overrides=overrides)
+    return load_other(path, AgentConfig, example=_EXAMPLE, overrides=overrides)

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StrictStr, ValidationInfo, field_validator
 
-from cloudgraft.config.document import read_yaml
+from cloudgraft.config.document import read_file, read_yaml
 from cloudgraft.config.fields import Kind, LoadContext, PositiveDuration, ReadableFile, refuse
-from cloudgraft.config.problems import ConfigError, Problem
+from cloudgraft.config.problems import ConfigError
 from cloudgraft.config.section import Section
 from cloudgraft.joining.claims import JoinPlan, ready_made
 from cloudgraft.joining.tokens import public_key_hashes
@@ -28,7 +28,6 @@ _GROUPS: Final[Mapping[str | None, str]] = {
     "rke2": "system:bootstrappers:rke2:default-node-token",
     "talos": "system:bootstrappers:nodes",
 }
-_MAX_BYTES: Final = 1 << 20
 
 
 def _group(value: str) -> str:
@@ -113,7 +112,7 @@ class Join(Section):
     def _check_authority(cls, value: Path | None, info: ValidationInfo) -> Path | None:
         if value is not None and isinstance(info.context, LoadContext):
             try:
-                public_key_hashes(_read(value))
+                public_key_hashes(read_file(value))
             except InvalidArgumentError:
                 raise refuse("holds no certificate in PEM form", "such as /etc/kubernetes/pki/ca.crt") from None
         return value
@@ -151,7 +150,7 @@ class Join(Section):
         """
         token = self.token or JoinToken()
         if self.file is not None:
-            text, name = _read(self.file), str(self.file)
+            text, name = read_file(self.file), str(self.file)
         else:
             text, name = ready_made(self.template or ""), f"the template {self.template}"
         groups = token.groups if token.groups is not None else (_GROUPS.get(self.template, _KUBEADM_GROUP),)
@@ -159,7 +158,7 @@ class Join(Section):
             template=text,
             file=name,
             server=self.server or "",
-            ca_cert=_read(self.ca_file) if self.ca_file else "",
+            ca_cert=read_file(self.ca_file) if self.ca_file else "",
             values={**(_read_values(self.values_file) if self.values_file else {}), **self.values},
             settings=settings,
             token_ttl=token.ttl,
@@ -172,23 +171,9 @@ def _said(section: Section | None) -> dict[str, Any]:
     return {} if section is None else {name: getattr(section, name) for name in section.model_fields_set}
 
 
-def _read(path: Path) -> str:
-    try:
-        with path.open("rb") as stream:
-            content = stream.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigError([Problem(file=str(path), message=f"cannot be read: {error.strerror}")]) from None
-    if len(content) > _MAX_BYTES:
-        raise ConfigError([Problem(file=str(path), message=f"is larger than {_MAX_BYTES >> 20} MiB")])
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ConfigError([Problem(file=str(path), message="is not UTF-8")]) from None
-
-
 def _read_values(path: Path) -> Mapping[str, Any]:
     """Reads values from a file; all of them are hidden as secrets from now on."""
-    document = read_yaml(_read(path), str(path))
+    document = read_yaml(read_file(path), str(path))
     values = document.root.value
     _hide_all(values)
     if document.problems:
