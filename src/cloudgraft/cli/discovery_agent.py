@@ -13,8 +13,8 @@ import click
 
 from cloudgraft.app import logs
 from cloudgraft.app.memory_dumps import forbid_memory_dumps
-from cloudgraft.config.programs.discovery import Reach
 from cloudgraft.config.programs.discovery_agent import AgentConfig, AgentPrices, load_agent
+from cloudgraft.config.sections.cluster import Reach
 from cloudgraft.discovery.agent.agent import Agent, AgentSettings, cluster_id_of
 from cloudgraft.discovery.agent.measure import Margin, Rules
 from cloudgraft.discovery.client import DiscoveryClient

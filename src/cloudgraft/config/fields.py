@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, StrictStr, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    StrictStr,
+    ValidationInfo,
+)
 from pydantic_core import PydanticCustomError
 
 from cloudgraft.config.problems import KeyPath, printable
@@ -38,16 +47,48 @@ class Kind:
     text: str
 
 
-def installed(what: str, name: str, known: frozenset[str] | None, own: set[str]) -> str:
-    """The name, if a package of that name is installed or that is unknown; ``own`` are names that need none."""
-    if known is not None and name not in known:
-        raise PydanticCustomError("choice", "{what}", {"what": what, "choices": sorted({*own, *known})})
-    return name
+def installed(what: str, types: str, own: set[str]) -> AfterValidator:
+    """Accepts the name of an installed package, or one of ``own``, which need none.
+
+    ``types`` is the field of the context with the names of installed packages.
+    """
+
+    def check(name: str, info: ValidationInfo) -> str:
+        known = getattr(info.context, types, None)
+        if known is not None and name not in known:
+            raise PydanticCustomError("choice", "{what}", {"what": what, "choices": sorted({*own, *known})})
+        return name
+
+    return AfterValidator(check)
+
+
+def chosen_by(key: str, own: set[str]) -> Discriminator:
+    """Chooses the model of a mapping by the text of a key: one tag for each of ``own``, and one for all others."""
+
+    def tag(value: Any) -> str | None:
+        # Not the bare text: an element of an error's path must not be taken for a key of the file.
+        text = value.get(key) if isinstance(value, Mapping) else getattr(value, key, None)
+        if not isinstance(text, str):
+            return None
+        return f"{key}={text}" if text in own else f"{key}=…"
+
+    return Discriminator(tag)
 
 
 def refuse(message: str, suggestion: str = "", *, at: KeyPath = ()) -> PydanticCustomError:
     """A validator's error; ``at`` is a path below the field, for a place within its value."""
     return PydanticCustomError("cloudgraft", "{message}", {"message": message, "suggestion": suggestion, "at": at})
+
+
+def matching(pattern: str, message: str, suggestion: str) -> AfterValidator:
+    """Accepts text that matches the whole pattern."""
+
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise refuse(message, suggestion)
+        return value
+
+    return AfterValidator(check)
 
 
 # -- durations ---------------------------------------------------------------------------------------------------------
@@ -107,6 +148,11 @@ def _text(value: str) -> str:
 
 
 Name = Annotated[StrictStr, AfterValidator(_name), Kind("name")]
+Variable = Annotated[
+    StrictStr,
+    matching("[A-Za-z_][A-Za-z0-9_]*", "must be the name of an environment variable", "for example ACME_TOKEN"),
+    Kind("string"),
+]
 Text = Annotated[StrictStr, AfterValidator(_text), Kind("string")]
 
 
@@ -146,6 +192,19 @@ RemoteAddress = Annotated[StrictStr, AfterValidator(_address("provider.example:8
 def is_loopback(address: str) -> bool:
     """Whether only this host can reach an address that a server listens on."""
     return address.startswith("unix:") or is_loopback_host(address.rpartition(":")[0])
+
+
+def check_closed(address: str, tls: object, *, section: str, power: str, instead: str = "") -> str:
+    """Law 9: closed by default. Without TLS, accepts only an address that no other host can reach.
+
+    ``power`` is what anyone can do who reaches the port; ``instead`` is another way out, beside TLS and loopback.
+    """
+    if tls is None and not is_loopback(address):
+        raise refuse(
+            f"without TLS only a loopback address is allowed, because anyone who reaches this port can {power}",
+            f"add {section}tls with the files of `cloudgraft certs init`, or listen on 127.0.0.1{instead}",
+        )
+    return address
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -242,31 +301,33 @@ def _money(value: Any) -> Decimal:
         raise PydanticCustomError("string_type", "must be a string")
     if not _AMOUNT.fullmatch(value):
         raise refuse("must be an amount of money", 'for example "0.05"')
-    amount = Decimal(value)
+    return Decimal(value)
+
+
+def _not_free(amount: Decimal) -> Decimal:
     if not amount:
         raise refuse("must be more than zero", "leave it out for none")
     return amount
 
 
-def _currency(value: str) -> str:
-    if not re.fullmatch("[A-Z]{3}", value):
-        raise refuse("must be the three capital letters of a currency", "for example EUR")
-    return value
-
-
-_Money = Annotated[Decimal, PlainValidator(_money), Kind("amount of money")]
-_Currency = Annotated[StrictStr, AfterValidator(_currency), Kind("currency")]
+Money = Annotated[Decimal, PlainValidator(_money), Kind("amount of money")]
+_Cost = Annotated[Money, AfterValidator(_not_free)]
+Currency = Annotated[
+    StrictStr,
+    matching("[A-Z]{3}", "must be the three capital letters of a currency", "for example EUR"),
+    Kind("currency"),
+]
 
 
 class Price(Section):
     """The price of one machine of the group. All prices and limits of the file are in one currency."""
 
-    hourly: _Money = Field(description="Per hour, in quotes.", examples=['"0.05"'])
-    currency: _Currency = Field(description="Its three letters.", examples=["EUR"])
+    hourly: _Cost = Field(description="Per hour, in quotes.", examples=['"0.05"'])
+    currency: Currency = Field(description="Its three letters.", examples=["EUR"])
 
 
 class MoneyPerDay(Section):
     """An amount of money."""
 
-    amount: _Money = Field(description="In 24 hours, in quotes.", examples=['"40"'])
-    currency: _Currency = Field(description="Its three letters.", examples=["EUR"])
+    amount: _Cost = Field(description="In 24 hours, in quotes.", examples=['"40"'])
+    currency: Currency = Field(description="Its three letters.", examples=["EUR"])

@@ -5,16 +5,13 @@ The descriptions here become the reference page, by `scripts/configuration_page.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import (
-    AfterValidator,
-    BeforeValidator,
     Field,
     PrivateAttr,
     StrictBool,
@@ -24,7 +21,7 @@ from pydantic import (
 )
 
 from cloudgraft.config.document import Document
-from cloudgraft.config.fields import Kind, Name, refuse
+from cloudgraft.config.fields import Kind, Name, matching, refuse
 from cloudgraft.config.problems import KeyPath
 from cloudgraft.config.section import Section
 from cloudgraft.config.sections.clouds import CloudConfig
@@ -37,18 +34,17 @@ from cloudgraft.config.sections.join import Join
 from cloudgraft.config.sections.node_manager import NodeManager
 from cloudgraft.config.sections.providers import ProviderConfig
 from cloudgraft.config.sections.server import Admin, Log, Server
-from cloudgraft.config.sections.store import Store
+from cloudgraft.config.sections.store import Store, beside_the_file
 
-
-def _cluster_id(value: str) -> str:
-    if not re.fullmatch("[a-z2-7]{10}", value):
-        raise refuse("must be ten of the letters a to z and the digits 2 to 7", "leave it out to have one generated")
-    return value
-
-
-def _beside_the_file(value: Any) -> Any:
-    # Validated again with the context: the default journal, too, is beside the file and not in the working directory.
-    return {} if isinstance(value, Store) else value
+_ClusterId = Annotated[
+    StrictStr,
+    matching(
+        "[a-z2-7]{10}",
+        "must be ten of the letters a to z and the digits 2 to 7",
+        "leave it out to have one generated",
+    ),
+    Kind("string"),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +60,7 @@ class Config(Section):
     """The whole file."""
 
     cluster: Name = Field(description="The name of the cluster; one server serves one cluster.", examples=["prod"])
-    cluster_id: Annotated[StrictStr, AfterValidator(_cluster_id), Kind("string")] | None = Field(
+    cluster_id: _ClusterId | None = Field(
         None,
         description="The id that marks this cluster's machines beside its name. By default it is generated once and "
         "kept with the journal; give it here to find its machines again when that is lost.",
@@ -72,7 +68,7 @@ class Config(Section):
     server: Server = Field(Server(), description="The gRPC server for the autoscaler.")
     admin: Admin = Field(Admin(), description="Where commands such as `cloudgraft status` reach this server.")
     log: Log = Field(Log(), description="What is written to standard error.")
-    store: Annotated[Store, BeforeValidator(_beside_the_file)] = Field(
+    store: Annotated[Store, beside_the_file] = Field(
         Store(), validate_default=True, description="Where the journal is kept."
     )
     clouds: Annotated[Mapping[Name, CloudConfig], Kind("mapping of mappings")] = Field(

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import (
-    BeforeValidator,
     Field,
     StrictBool,
-    StrictStr,
     ValidationInfo,
     field_validator,
 )
@@ -20,21 +17,22 @@ from pydantic import (
 from cloudgraft.config.document import Document
 from cloudgraft.config.fields import (
     Duration,
-    Kind,
     ListenAddress,
     Name,
     NewFile,
     PositiveDuration,
     ReadableFile,
     Text,
+    Variable,
     refuse,
 )
 from cloudgraft.config.load import load_other
 from cloudgraft.config.problems import Problem
 from cloudgraft.config.section import Section
+from cloudgraft.config.sections.cluster import Reach
 from cloudgraft.config.sections.limits import WebLimits
 from cloudgraft.config.sections.server import Log
-from cloudgraft.config.sections.store import DatabasePlace
+from cloudgraft.config.sections.store import DatabasePlace, beside_the_file
 from cloudgraft.config.sections.web_server import (
     WebClientEntry,
     WebServerTls,
@@ -44,7 +42,6 @@ from cloudgraft.config.sections.web_server import (
 )
 
 _EXAMPLE: Final = "the least is, in one line: listen: 127.0.0.1:9010"
-_VARIABLE: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 class DiscoveryClientEntry(WebClientEntry):
@@ -77,7 +74,7 @@ class DiscoveryVault(Section):
     key_file: ReadableFile | None = Field(
         None, description="A file with the keys, one a line.", examples=["vault.keys"]
     )
-    key_env: Annotated[StrictStr, Kind("string")] | None = Field(
+    key_env: Variable | None = Field(
         None,
         validate_default=True,
         description="An environment variable with the keys, separated by commas, instead of `keyFile`.",
@@ -92,31 +89,6 @@ class DiscoveryVault(Section):
             raise refuse("neither keyFile nor keyEnv is there", "for example keyFile: vault.keys")
         if value is not None and file is not None:
             raise refuse("does not go together with keyFile", "remove one of the two")
-        if value is not None and not _VARIABLE.fullmatch(value):
-            raise refuse("must be the name of an environment variable", "for example DISCOVERY_KEYS")
-        return value
-
-
-class Reach(Section):
-    """How a Kubernetes API is reached."""
-
-    # The next key is checked against this one, so this one comes first.
-    in_cluster: StrictBool = Field(False, description="Use the service account of the pod that this runs in.")
-    kubeconfig: ReadableFile | None = Field(
-        None,
-        validate_default=True,
-        description="A kubeconfig file, whose current context is used, instead of `inCluster`.",
-        examples=["admin.conf"],
-    )
-
-    @field_validator("kubeconfig")
-    @classmethod
-    def _check_way_in(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        in_cluster: bool | None = info.data.get("in_cluster")
-        if value is not None and in_cluster:
-            raise refuse("does not go together with inCluster", "remove one of the two")
-        if value is None and in_cluster is False:
-            raise refuse("is missing", "for example kubeconfig: admin.conf, or inCluster: true in a pod")
         return value
 
 
@@ -124,11 +96,6 @@ class DiscoveryImport(Reach):
     """Clusters from labelled Secrets: `autoscaling=true`, named by the cluster's id, with `kubeconfig` and `info`."""
 
     namespace: Name = Field(description="The namespace of the Secrets.", examples=["demo"])
-
-
-def _beside_the_file(value: Any) -> Any:
-    # Validated again with the context: the default file is beside this one, not in the working directory.
-    return {} if isinstance(value, DiscoveryStore) else value
 
 
 class DiscoveryConfig(Section):
@@ -147,7 +114,7 @@ class DiscoveryConfig(Section):
         "do anything. It is read again when the file changes.",
         examples=["[{name: manager, role: node-manager, certificate: node-manager}]"],
     )
-    store: Annotated[DiscoveryStore, BeforeValidator(_beside_the_file)] = Field(
+    store: Annotated[DiscoveryStore, beside_the_file] = Field(
         DiscoveryStore(), validate_default=True, description="Where everything is kept."
     )
     vault: DiscoveryVault | None = Field(

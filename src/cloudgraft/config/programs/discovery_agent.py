@@ -7,37 +7,20 @@ from collections.abc import Mapping
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, PlainValidator, StrictInt, StrictStr, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, Field, StrictInt, StrictStr, ValidationInfo, field_validator
 
-from cloudgraft.config.fields import Kind, Name, PositiveDuration, ReadableFile, Text, refuse
+from cloudgraft.config.fields import Currency, Kind, Money, Name, PositiveDuration, ReadableFile, Text, refuse
 from cloudgraft.config.kubernetes import LabelKey, Labels, Threshold
 from cloudgraft.config.load import load_other
-from cloudgraft.config.programs.discovery import Reach
 from cloudgraft.config.section import Section
+from cloudgraft.config.sections.cluster import Reach
+from cloudgraft.config.sections.providers import ManagerTls
 from cloudgraft.config.sections.server import Log
 from cloudgraft.sdk.hosts import is_loopback_host
 
 _EXAMPLE: Final = "the least is: server: {address: https://discovery.example:9010} / kubernetes: {inCluster: true}"
-_AMOUNT: Final = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?")
-
-
-def _money(value: Any) -> Decimal:
-    if isinstance(value, Decimal):
-        return value
-    if not isinstance(value, str):
-        raise PydanticCustomError("string_type", "must be a string")
-    if not _AMOUNT.fullmatch(value):
-        raise refuse("must be an amount of money", 'for example "0.05"')
-    return Decimal(value)
-
-
-def _currency(value: str) -> str:
-    if not re.fullmatch("[A-Z]{3}", value):
-        raise refuse("must be the three capital letters of a currency", "for example EUR")
-    return value
 
 
 def _url(value: str) -> str:
@@ -51,25 +34,13 @@ def _url(value: str) -> str:
 
 
 _Url = Annotated[StrictStr, AfterValidator(_url), Kind("URL")]
-_Money = Annotated[Decimal, PlainValidator(_money), Kind("amount of money")]
 _Margins = Annotated[Mapping[LabelKey, Threshold], Kind("mapping of quantities or percentages")]
 
 
-class AgentTls(Section):
+class AgentTls(ManagerTls):
     """How the agent verifies the server and authenticates to it."""
 
     ca: ReadableFile = Field(description="The authority that signed the server's certificate.", examples=["ca.crt"])
-    cert: ReadableFile | None = Field(None, description="The agent's certificate.", examples=["agent.crt"])
-    key: ReadableFile | None = Field(
-        None, validate_default=True, description="Its private key.", examples=["agent.key"]
-    )
-
-    @field_validator("key")
-    @classmethod
-    def _check_pair(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        if (value is None) != (info.data.get("cert", value) is None):
-            raise refuse("cert and key go together", "write both, or none")
-        return value
 
 
 class AgentServer(Section):
@@ -138,16 +109,14 @@ class AgentShare(Section):
 class AgentPrices(Section):
     """The cluster's prices, per hour."""
 
-    currency: Annotated[StrictStr, AfterValidator(_currency), Kind("currency")] = Field(
-        description="Its three letters.", examples=["EUR"]
-    )
-    unit: Annotated[Mapping[LabelKey, _Money], Kind("mapping of amounts of money")] = Field(
+    currency: Currency = Field(description="Its three letters.", examples=["EUR"])
+    unit: Annotated[Mapping[LabelKey, Money], Kind("mapping of amounts of money")] = Field(
         default_factory=dict,
         description="Per unit of each resource; memory per GiB.",
         examples=['{cpu: "0.02", memory: "0.004"}'],
     )
-    fixed_per_node: _Money = Field(Decimal(0), description="For each virtual node, in quotes.", examples=['"0.01"'])
-    peering_fee: _Money = Field(Decimal(0), description="Once, for a cluster that is not peered yet.")
+    fixed_per_node: Money = Field(Decimal(0), description="For each virtual node, in quotes.", examples=['"0.01"'])
+    peering_fee: Money = Field(Decimal(0), description="Once, for a cluster that is not peered yet.")
 
 
 class AgentConfig(Section):

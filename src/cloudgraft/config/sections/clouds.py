@@ -11,18 +11,15 @@ from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     ConfigDict,
-    Discriminator,
     Field,
     StrictBool,
     StrictInt,
     StrictStr,
     Tag,
-    ValidationInfo,
 )
 
-from cloudgraft.config.fields import Kind, LoadContext, PositiveDuration, installed
+from cloudgraft.config.fields import Kind, PositiveDuration, chosen_by, installed
 from cloudgraft.config.section import Section
 from cloudgraft.config.sections.guards import Guards
 from cloudgraft.config.sections.process import Backoff, PluginProcess
@@ -86,11 +83,6 @@ class PluginCloud(_Cloud, PluginProcess):
     driver: Literal["plugin"] = Field(description="`plugin`.")
 
 
-def _installed(value: str, info: ValidationInfo) -> str:
-    known = info.context.driver_types if isinstance(info.context, LoadContext) else None
-    return installed("driver", value, known, {"plugin"})
-
-
 class EntryPointCloud(_Cloud):
     """A driver from a Python package (entry-point group `cloudgraft.drivers`), in this process.
 
@@ -99,7 +91,7 @@ class EntryPointCloud(_Cloud):
 
     model_config = ConfigDict(extra="allow")
 
-    driver: Annotated[StrictStr, AfterValidator(_installed), Kind("string")] = Field(
+    driver: Annotated[StrictStr, installed("driver", "driver_types", {"plugin"}), Kind("string")] = Field(
         description="Its name; `cloudgraft drivers` lists what is installed."
     )
 
@@ -113,14 +105,7 @@ class EntryPointCloud(_Cloud):
         return [(name, value) for name, value in super().__repr_args__() if name in type(self).model_fields]
 
 
-def _tag(value: Any) -> str | None:
-    driver = value.get("driver") if isinstance(value, Mapping) else getattr(value, "driver", None)
-    if not isinstance(driver, str):
-        return None
-    return "driver=plugin" if driver == "plugin" else "driver=…"
-
-
 CloudConfig = Annotated[
     Annotated[PluginCloud, Tag("driver=plugin")] | Annotated[EntryPointCloud, Tag("driver=…")],
-    Discriminator(_tag),
+    chosen_by("driver", {"plugin"}),
 ]

@@ -13,20 +13,35 @@ from cloudgraft.joining.chores import ClusterSettings
 from cloudgraft.joining.match import Way
 
 
-class Kubernetes(Section):
-    """The cluster that machines join. Without it cloudgraft does not see the nodes of its machines.
-
-    The page about rights, `rbac.md`, describes the account that it needs.
-    """
+class Reach(Section):
+    """How a Kubernetes API is reached."""
 
     # The next key is checked against this one, so this one comes first.
-    in_cluster: StrictBool = Field(False, description="Use the service account of the pod that cloudgraft runs in.")
+    in_cluster: StrictBool = Field(False, description="Use the service account of the pod that this runs in.")
     kubeconfig: ReadableFile | None = Field(
         None,
         validate_default=True,
         description="A kubeconfig file, whose current context is used, instead of `inCluster`.",
         examples=["admin.conf"],
     )
+
+    @field_validator("kubeconfig")
+    @classmethod
+    def _check_way_in(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        in_cluster: bool | None = info.data.get("in_cluster")  # a wrong one has its own problem
+        if value is not None and in_cluster:
+            raise refuse("does not go together with inCluster", "remove one of the two")
+        if value is None and in_cluster is False:
+            raise refuse("is missing", "for example kubeconfig: admin.conf, or inCluster: true in a pod")
+        return value
+
+
+class Kubernetes(Reach):
+    """The cluster that machines join. Without it cloudgraft does not see the nodes of its machines.
+
+    The page about rights, `rbac.md`, describes the account that it needs.
+    """
+
     set_provider_id: StrictBool = Field(
         True,
         alias="setProviderID",
@@ -41,16 +56,6 @@ class Kubernetes(Section):
         "the `machineID`, which is the cloud's id of the machine as its firmware reports it.",
         examples=["[name, address]"],
     )
-
-    @field_validator("kubeconfig")
-    @classmethod
-    def _check_way_in(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        in_cluster: bool | None = info.data.get("in_cluster")  # a wrong one has its own problem
-        if value is not None and in_cluster:
-            raise refuse("does not go together with inCluster", "remove one of the two")
-        if value is None and in_cluster is False:
-            raise refuse("is missing", "for example kubeconfig: admin.conf, or inCluster: true in a pod")
-        return value
 
     def as_settings(self) -> ClusterSettings:
         """Converts it to the settings of the code that uses it."""

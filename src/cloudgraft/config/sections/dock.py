@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,7 +20,9 @@ from cloudgraft.config.fields import (
     PositiveDuration,
     ReadableFile,
     Text,
-    is_loopback,
+    Variable,
+    check_closed,
+    matching,
     refuse,
 )
 from cloudgraft.config.problems import KeyPath, Problem, printable
@@ -30,24 +31,27 @@ from cloudgraft.config.sections.limits import DockLimits
 from cloudgraft.sdk.secrecy import SHORTEST_TOKEN
 
 _MOST_TOKEN_BYTES: Final = 1 << 16
-_VARIABLE: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _SECRETS: Final = ("secret_file", "secret_dir", "secret_env")
 
 
-def _kind(value: str) -> str:
-    if not re.fullmatch("[A-Za-z][A-Za-z0-9]{0,62}", value):
-        raise refuse("must be letters and digits, at most 63, the first a letter", "for example AcmeMachineClass")
-    return value
-
-
-def _api_version(value: str) -> str:
-    if len(value) > 253 or not re.fullmatch("([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[a-z][a-z0-9]*", value):
-        raise refuse("must be group/version, in lower case", "for example machine.example/v1")
-    return value
-
-
-_KindName = Annotated[StrictStr, AfterValidator(_kind), Kind("string")]
-_ApiVersion = Annotated[StrictStr, AfterValidator(_api_version), Kind("string")]
+_KindName = Annotated[
+    StrictStr,
+    matching(
+        "[A-Za-z][A-Za-z0-9]{0,62}",
+        "must be letters and digits, at most 63, the first a letter",
+        "for example AcmeMachineClass",
+    ),
+    Kind("string"),
+]
+_ApiVersion = Annotated[
+    StrictStr,
+    matching(
+        "(?=.{1,253}$)([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[a-z][a-z0-9]*",
+        "must be group/version, in lower case",
+        "for example machine.example/v1",
+    ),
+    Kind("string"),
+]
 
 
 class DockTls(Section):
@@ -152,13 +156,6 @@ class DockEngine(DockCaller):
     """
 
 
-def _variables(value: Mapping[str, str]) -> Mapping[str, str]:
-    for name, variable in value.items():
-        if not _VARIABLE.fullmatch(variable):
-            raise refuse("must be the name of an environment variable", "for example ACME_TOKEN", at=(name,))
-    return value
-
-
 class DockClass(Section):
     """A machine class: the driver's settings for machines. It has at most one of the keys that begin with `secret`.
 
@@ -181,7 +178,7 @@ class DockClass(Section):
     secret_dir: Directory | None = Field(
         None, description="A directory with a file for each value, as Kubernetes mounts a Secret."
     )
-    secret_env: Annotated[Mapping[Text, StrictStr], AfterValidator(_variables)] | None = Field(
+    secret_env: Mapping[Text, Variable] | None = Field(
         None,
         description="The environment variable of each value, by the value's name.",
         examples=["{token: ACME_TOKEN}"],
@@ -244,12 +241,8 @@ class Dock(Section):
     @classmethod
     def _check_listen(cls, value: str, info: ValidationInfo) -> str:
         """Law 9: closed by default."""
-        if info.data.get("tls", "") is None and not is_loopback(value):  # a wrong one has its own problem
-            raise refuse(
-                "without TLS only a loopback address is allowed, because anyone who reaches this port can read secrets",
-                "add dock.tls with the files of `cloudgraft certs init`, or listen on 127.0.0.1",
-            )
-        return value
+        tls = info.data.get("tls", "")  # a wrong `tls` has its own problem
+        return check_closed(value, tls, section="dock.", power="read secrets")
 
 
 # -- dock checks -------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, StrictStr, ValidationInfo, field_validator
 
 from cloudgraft.config.document import read_file, read_yaml
-from cloudgraft.config.fields import Kind, LoadContext, PositiveDuration, ReadableFile, refuse
+from cloudgraft.config.fields import Kind, LoadContext, PositiveDuration, ReadableFile, matching, refuse
 from cloudgraft.config.problems import ConfigError
 from cloudgraft.config.section import Section
 from cloudgraft.joining.claims import JoinPlan, ready_made
@@ -20,7 +19,6 @@ from cloudgraft.joining.tokens import public_key_hashes
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.secrecy import hide
 
-_GROUP: Final = re.compile("system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]")
 _KUBEADM_GROUP: Final = "system:bootstrappers:kubeadm:default-node-token"
 # The group that may join, for each kind of cluster.
 _GROUPS: Final[Mapping[str | None, str]] = {
@@ -30,13 +28,15 @@ _GROUPS: Final[Mapping[str | None, str]] = {
 }
 
 
-def _group(value: str) -> str:
-    if not _GROUP.fullmatch(value):
-        raise refuse(
-            "must begin with system:bootstrappers: and go on in lower-case letters, digits, ':' and '-'",
-            f"for example {_KUBEADM_GROUP}",
-        )
-    return value
+_Group = Annotated[
+    StrictStr,
+    matching(
+        "system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]",
+        "must begin with system:bootstrappers: and go on in lower-case letters, digits, ':' and '-'",
+        f"for example {_KUBEADM_GROUP}",
+    ),
+    Kind("string"),
+]
 
 
 def _server(value: str) -> str:
@@ -57,7 +57,7 @@ class JoinToken(Section):
     ttl: PositiveDuration = Field(
         timedelta(minutes=30), description="How long a token is valid: enough for the machine to boot and join."
     )
-    groups: tuple[Annotated[StrictStr, AfterValidator(_group), Kind("string")], ...] | None = Field(
+    groups: tuple[_Group, ...] | None = Field(
         None,
         description="The groups of the machine in the cluster, beside `system:bootstrappers`; by default those that "
         f"the template's kind of cluster needs, such as `{_KUBEADM_GROUP}`.",

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 from pydantic import (
     AfterValidator,
     BeforeValidator,
-    Discriminator,
     Field,
     StrictStr,
     Tag,
@@ -20,18 +19,20 @@ from pydantic import (
 
 from cloudgraft.config.fields import (
     Kind,
-    LoadContext,
     Name,
     PositiveDuration,
     ReadableFile,
     RemoteAddress,
     Text,
+    chosen_by,
     installed,
     is_loopback,
     refuse,
 )
 from cloudgraft.config.section import Section
 from cloudgraft.config.sections.process import PluginProcess
+
+_OWN = {"externalgrpc", "node-manager", "plugin"}  # the types that need no package
 
 
 class Snapshot(Section):
@@ -88,7 +89,7 @@ class ManagerTls(Section):
     ca: ReadableFile | None = Field(
         None, description="The authority that signed the server's certificate; by default the system's authorities."
     )
-    cert: ReadableFile | None = Field(None, description="Our certificate, PEM.", examples=["certs/client.crt"])
+    cert: ReadableFile | None = Field(None, description="The client's certificate, PEM.", examples=["certs/client.crt"])
     key: ReadableFile | None = Field(
         None, validate_default=True, description="Its private key, PEM.", examples=["certs/client.key"]
     )
@@ -97,7 +98,7 @@ class ManagerTls(Section):
     @classmethod
     def _check_pair(cls, value: Any, info: ValidationInfo) -> Any:
         if "cert" in info.data and (value is None) != (info.data["cert"] is None):
-            raise refuse("cert and key go together", "name both, or neither")
+            raise refuse("cert and key go together", "write both, or neither")
         return value
 
 
@@ -135,11 +136,6 @@ class PluginProvider(_Provider, PluginProcess):
     snapshot: Snapshot = Field(Snapshot(), description="Its snapshot in memory.")
 
 
-def _installed(value: str, info: ValidationInfo) -> str:
-    known = info.context.provider_types if isinstance(info.context, LoadContext) else None
-    return installed("provider of the type", value, known, {"externalgrpc", "node-manager", "plugin"})
-
-
 def _snapshot_or_false(value: Any) -> Any:
     if value is None:
         raise refuse("has no value", "write false for no snapshot, or remove the key")
@@ -149,7 +145,7 @@ def _snapshot_or_false(value: Any) -> Any:
 class EntryPointProvider(_Provider):
     """A provider from a Python package (entry-point group `cloudgraft.providers`), in this process."""
 
-    type: Annotated[StrictStr, AfterValidator(_installed), Kind("string")] = Field(
+    type: Annotated[StrictStr, installed("provider of the type", "provider_types", _OWN), Kind("string")] = Field(
         description="Its name, such as `memory`; `cloudgraft drivers` lists what is installed."
     )
     options: Mapping[str, Any] = Field(
@@ -160,18 +156,10 @@ class EntryPointProvider(_Provider):
     )
 
 
-def _tag(value: Any) -> str | None:
-    # Not the names of the types: an element of an error's path must not be taken for a key of the file.
-    kind = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
-    if not isinstance(kind, str):
-        return None
-    return f"type={kind}" if kind in {"externalgrpc", "node-manager", "plugin"} else "type=…"
-
-
 ProviderConfig = Annotated[
     Annotated[ExternalGrpcProvider, Tag("type=externalgrpc")]
     | Annotated[NodeManagerProvider, Tag("type=node-manager")]
     | Annotated[PluginProvider, Tag("type=plugin")]
     | Annotated[EntryPointProvider, Tag("type=…")],
-    Discriminator(_tag),
+    chosen_by("type", _OWN),
 ]

@@ -14,7 +14,7 @@ from cloudgraft.config.fields import (
     PositiveDuration,
     ReadableFile,
     Text,
-    is_loopback,
+    check_closed,
     refuse,
 )
 from cloudgraft.config.section import Section
@@ -90,14 +90,8 @@ class Server(Section):
     def _check_listen(cls, value: str, info: ValidationInfo) -> str:
         """Law 9: closed by default."""
         is_open = info.data.get("insecure", True) or info.data.get("tls", True)  # a wrong one has its own problem
-        if not is_open and not is_loopback(value):
-            raise refuse(
-                "without TLS only a loopback address is allowed, because anyone who reaches this port can create and "
-                "delete machines",
-                "add server.tls with the files of `cloudgraft certs init`, or listen on 127.0.0.1, "
-                "or set server.insecure: true",
-            )
-        return value
+        power, instead = "create and delete machines", ", or set server.insecure: true"
+        return check_closed(value, is_open or None, section="server.", power=power, instead=instead)
 
     @field_validator("ops")
     @classmethod

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, StrictStr, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StrictStr, ValidationInfo, field_validator
 
 from cloudgraft.config.fields import Duration, Kind, LoadContext, NewFile, PositiveDuration, ReadableFile, Text, refuse
 from cloudgraft.config.section import Section
@@ -113,6 +113,14 @@ class DatabasePlace(Section):
             sslmode=self.sslmode or ("prefer" if is_here else "verify-full"),
             ca=self.ca,
         )
+
+
+def _again(value: Any) -> Any:
+    return {} if isinstance(value, DatabasePlace) else value
+
+
+# Validates the default again, with the context: the default file, too, is beside the configuration.
+beside_the_file = BeforeValidator(_again)
 
 
 class Store(DatabasePlace):

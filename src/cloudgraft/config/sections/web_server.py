@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from cloudgraft.config.document import Document
-from cloudgraft.config.fields import Name, ReadableFile, Text, is_loopback, refuse
+from cloudgraft.config.fields import Name, ReadableFile, Text, check_closed, refuse
 from cloudgraft.config.problems import KeyPath, Problem, printable
 from cloudgraft.config.section import Section
 
@@ -44,12 +44,7 @@ def check_web_address(value: str, *, tls: object, section: str, power: str) -> s
     """Law 9: closed by default. ``power`` is what a client that reaches the port can do."""
     if value.startswith("unix:"):
         raise refuse("must be host:port", "for example 127.0.0.1:9009")
-    if tls is None and not is_loopback(value):
-        raise refuse(
-            f"without TLS only a loopback address is allowed, because anyone who reaches this port can {power}",
-            f"add {section}tls with the files of `cloudgraft certs init`, or listen on 127.0.0.1",
-        )
-    return value
+    return check_closed(value, tls, section=section, power=power)
 
 
 def web_clients(section: dict[str, Any], at: KeyPath) -> list[tuple[KeyPath, dict[str, Any]]]:
