@@ -34,9 +34,8 @@ from cloudgraft.config.programs.discovery_agent import (
 from cloudgraft.config.sections.clouds import CallBackoff, CloudEngine, EntryPointCloud, PluginCloud
 from cloudgraft.config.sections.cluster import Kubernetes
 from cloudgraft.config.sections.dock import Dock, DockClass, DockDriver, DockEngine, DockKind, DockKubernetes, DockTls
-from cloudgraft.config.sections.engine import Engine, MassAbsence, Orphans, Repair, Webhook
+from cloudgraft.config.sections.engine import Engine, Guards, MassAbsence, Orphans, Repair, Webhook
 from cloudgraft.config.sections.groups import EvictionHard, GroupOptions, NodeGroupConfig, Template
-from cloudgraft.config.sections.guards import Guards
 from cloudgraft.config.sections.join import Join, JoinToken
 from cloudgraft.config.sections.node_manager import NodeManager, NodeManagerClient
 from cloudgraft.config.sections.process import Backoff

@@ -16,7 +16,7 @@ from cloudgraft.app.reload import Reloader, signature
 from cloudgraft.app.wiring import make_engine
 from cloudgraft.cli import explain, pause, status
 from cloudgraft.cli.serve import command as serve
-from cloudgraft.cli.views.status import view
+from cloudgraft.cli.status import view
 from cloudgraft.config import load
 from tests.cli.operator_rig import Operator, operating
 from tests.engine.engine_rig import Rig, group

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cloudgraft.cli.views.status import view
+from cloudgraft.cli.status import view
 from cloudgraft.engine.reporting.report import make_report
 from cloudgraft.engine.reporting.report_json import as_json_in_slices
 from tests.engine.clusters import MemoryCluster

@@ -22,8 +22,8 @@ from cloudgraft.config import (
     refusals,
 )
 from cloudgraft.config.sections.clouds import EntryPointCloud, PluginCloud
+from cloudgraft.config.sections.engine import Guards
 from cloudgraft.config.sections.groups import Group, Template
-from cloudgraft.config.sections.guards import Guards
 from cloudgraft.config.sections.process import PluginProcess
 from cloudgraft.dock.driver import DockDriver
 from cloudgraft.drivers.router.options import RouterOptions

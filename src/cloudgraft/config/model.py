@@ -27,9 +27,8 @@ from cloudgraft.config.section import Section
 from cloudgraft.config.sections.clouds import CloudConfig
 from cloudgraft.config.sections.cluster import Kubernetes
 from cloudgraft.config.sections.dock import Dock
-from cloudgraft.config.sections.engine import Engine
+from cloudgraft.config.sections.engine import Engine, Guards
 from cloudgraft.config.sections.groups import Group, NodeGroupConfig
-from cloudgraft.config.sections.guards import Guards
 from cloudgraft.config.sections.join import Join
 from cloudgraft.config.sections.node_manager import NodeManager
 from cloudgraft.config.sections.providers import ProviderConfig

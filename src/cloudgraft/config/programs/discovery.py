@@ -30,8 +30,7 @@ from cloudgraft.config.load import load_other
 from cloudgraft.config.problems import Problem
 from cloudgraft.config.section import Section
 from cloudgraft.config.sections.cluster import Reach
-from cloudgraft.config.sections.limits import WebLimits
-from cloudgraft.config.sections.server import Log
+from cloudgraft.config.sections.server import Log, WebLimits
 from cloudgraft.config.sections.store import DatabasePlace, beside_the_file
 from cloudgraft.config.sections.web_server import (
     WebClientEntry,

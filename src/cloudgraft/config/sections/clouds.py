@@ -21,7 +21,7 @@ from pydantic import (
 
 from cloudgraft.config.fields import Kind, PositiveDuration, chosen_by, installed
 from cloudgraft.config.section import Section
-from cloudgraft.config.sections.guards import Guards
+from cloudgraft.config.sections.engine import Guards
 from cloudgraft.config.sections.process import Backoff, PluginProcess
 from cloudgraft.sdk.list_budget import MOST_BYTES, MOST_MACHINES
 

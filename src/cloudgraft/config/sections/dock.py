@@ -27,7 +27,7 @@ from cloudgraft.config.fields import (
 )
 from cloudgraft.config.problems import KeyPath, Problem, printable
 from cloudgraft.config.section import Section
-from cloudgraft.config.sections.limits import DockLimits
+from cloudgraft.config.sections.server import DockLimits
 from cloudgraft.sdk.secrecy import SHORTEST_TOKEN
 
 _MOST_TOKEN_BYTES: Final = 1 << 16

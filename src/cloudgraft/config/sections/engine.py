@@ -1,4 +1,4 @@
-"""Defines the `engine` section: time limits, and what the engine does about machines that exceed them."""
+"""Defines the `engine` and `guards` sections: time limits, limits on cost, and what the engine does beyond them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, field_validator
 
-from cloudgraft.config.fields import Duration, Kind, PositiveDuration, ReadableFile, Share, Text, refuse
+from cloudgraft.config.fields import Duration, Kind, MoneyPerDay, PositiveDuration, ReadableFile, Share, Text, refuse
 from cloudgraft.config.kubernetes import LabelKey
 from cloudgraft.config.section import Section
 from cloudgraft.sdk.hosts import is_loopback_host
@@ -145,3 +145,28 @@ class Engine(Section):
                 "must be at most a day, for as long as machines that are gone are kept at least", "for example 1h"
             )
         return value
+
+
+# -- Defines the `guards` section, of the whole file and of one cloud: limits on what a mistake may cost ---------------
+
+
+_Count = Annotated[StrictInt, Kind("whole number")]
+
+
+class Guards(Section):
+    """Limits that are checked before a machine is created or deleted.
+
+    A group that reaches a limit on creation reports its machines as failed, so that the autoscaler tries other groups.
+    """
+
+    max_machines: _Count | None = Field(None, ge=0, description="Machines at a time.")
+    max_creates_per_hour: _Count | None = Field(None, ge=0, description="Machines created in any 60 minutes.")
+    max_deletes_per_hour: _Count | None = Field(
+        None,
+        ge=0,
+        description="Machines deleted in any 60 minutes without a request of the autoscaler or an operator: failed, "
+        "broken, duplicate and orphaned ones. More wait.",
+    )
+    max_spend_per_day: MoneyPerDay | None = Field(
+        None, description="What all machines may cost in any 24 hours. Every group then needs a price."
+    )

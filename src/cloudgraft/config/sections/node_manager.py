@@ -11,7 +11,7 @@ from cloudgraft.config.document import Document
 from cloudgraft.config.fields import ListenAddress, NewFile
 from cloudgraft.config.problems import Problem
 from cloudgraft.config.section import Section
-from cloudgraft.config.sections.limits import WebLimits
+from cloudgraft.config.sections.server import WebLimits
 from cloudgraft.config.sections.web_server import WebClientEntry, WebServerTls, check_web_address, web_client_checks
 
 _SECTION = "nodeManager"
