@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -14,9 +14,8 @@ import click
 import yaml
 
 from cloudgraft.admin.client import AdminClient, ClientTls
-from cloudgraft.cli.views.call import clean
+from cloudgraft.cli.terminal import clean, duration, fail
 from cloudgraft.config import ConfigError, parse
-from cloudgraft.sdk.duration import parse_duration
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 
 _DEFAULT: Final = Path("cloudgraft.yaml")
@@ -69,45 +68,16 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
     """Adds the options that select a server; the command gets ``admin``. An error is one line, and exit code 1."""
 
     @functools.wraps(command)
-    def run(
-        *args: Any,
-        config: Path | None,
-        admin: str,
-        cert: Path | None,
-        key: Path | None,
-        cacert: Path | None,
-        server_name: str,
-        timeout: timedelta,
-        **kwargs: Any,
-    ) -> None:
-        target = Admin(
-            config=config,
-            address=admin,
-            cert=cert,
-            key=key,
-            cacert=cacert,
-            server_name=server_name,
-            timeout=timeout,
-        )
+    def run(*args: Any, **kwargs: Any) -> None:
+        admin = Admin(**{field.name: kwargs.pop(field.name) for field in fields(Admin)})
         try:
-            command(*args, admin=target, **kwargs)
+            command(*args, admin=admin, **kwargs)
         except CloudgraftError as error:
-            click.echo(f"error: {clean(error.message)}", err=True)
-            raise SystemExit(1) from error
+            fail(error.message)
 
     for option in reversed(_OPTIONS):
         run = option(run)
     return run
-
-
-def _duration(_context: click.Context, _option: click.Parameter, text: str) -> timedelta:
-    try:
-        duration = parse_duration(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-    if duration <= timedelta(0):
-        raise click.BadParameter("it must be longer than 0s")
-    return duration
 
 
 _file: Final = click.Path(path_type=Path, dir_okay=False)
@@ -120,7 +90,11 @@ _OPTIONS: Final = (
         help="The server's configuration file, which says where operators reach it. Default: ./cloudgraft.yaml.",
     ),
     click.option(
-        "--admin", default="", metavar="ADDRESS", help="Where it listens, instead: unix:/path, or host:port with TLS."
+        "--admin",
+        "address",
+        default="",
+        metavar="ADDRESS",
+        help="Where it listens, instead: unix:/path, or host:port with TLS.",
     ),
     click.option("--cert", type=_file, metavar="FILE", help="The operator's certificate, for a host:port."),
     click.option("--key", type=_file, metavar="FILE", help="Its private key."),
@@ -128,7 +102,7 @@ _OPTIONS: Final = (
     click.option(
         "--server-name", default="", metavar="NAME", help="The name in the server's certificate, if not the host."
     ),
-    click.option("--timeout", default="30s", show_default=True, callback=_duration, metavar="DURATION"),
+    click.option("--timeout", default="30s", show_default=True, callback=duration, metavar="DURATION"),
 )
 
 

@@ -6,7 +6,7 @@ import click
 
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
-from cloudgraft.cli.views.admin import output_option, print_result
+from cloudgraft.cli.terminal import output_option, print_result
 
 _EXAMPLES = """\b
 Examples:

@@ -12,28 +12,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 import click
 from google.protobuf.message import Message
 
+from cloudgraft.cli.call_answers import notes, to_json, to_people
 from cloudgraft.cli.call_requests import CATALOGUE, build_request, find_rpc
-from cloudgraft.cli.views.call import clean, notes, print_table, to_json, to_people
+from cloudgraft.cli.terminal import clean, duration, examples, fail, print_table
 from cloudgraft.client.cloud_config import Address, CloudConfig
 from cloudgraft.client.connection import Connection
 from cloudgraft.client.errors import status_of
-from cloudgraft.sdk.duration import parse_duration
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, StatusCode
 from cloudgraft.wire.rpc import Rpc
 
-_EXAMPLES: Final = """\b
-Examples:
-  cloudgraft call --list
-  cloudgraft call NodeGroups --address 127.0.0.1:8086
-  cloudgraft call NodeGroupNodes --cloud-config cloud-config.yaml --data '{"id": "small"}'
-  cloudgraft call NodeGroupTemplateNodeInfo --address 127.0.0.1:8086 --data '{"id": "small"}' -o json
-  cloudgraft call Refresh --address provider:8086 --cert tls.crt --key tls.key --cacert ca.crt
-"""
 _HINTS: Final = {
     StatusCode.DEADLINE_EXCEEDED: "give it longer with --timeout; a change may have been made all the same",
     StatusCode.UNIMPLEMENTED: "the provider cannot do this (templates, options and prices are optional), "
@@ -45,19 +37,6 @@ _HINTS: Final = {
     StatusCode.INTERNAL: "it is the server's fault: its log has the rest",
     StatusCode.UNKNOWN: "it is the server's fault: its log has the rest",
 }
-
-
-def _duration(_context: click.Context, _option: click.Parameter, text: str) -> timedelta | None:
-    """The value of --timeout; None when it is not given."""
-    if not text:
-        return None
-    try:
-        duration = parse_duration(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-    if duration <= timedelta(0):
-        raise click.BadParameter("it must be longer than 0s")
-    return duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +72,16 @@ class _Where:
         )
 
 
-@click.command("call", epilog=_EXAMPLES)
+@click.command(
+    "call",
+    epilog=examples(
+        "call --list",
+        "call NodeGroups --address 127.0.0.1:8086",
+        """call NodeGroupNodes --cloud-config cloud-config.yaml --data '{"id": "small"}'""",
+        """call NodeGroupTemplateNodeInfo --address 127.0.0.1:8086 --data '{"id": "small"}' -o json""",
+        "call Refresh --address provider:8086 --cert tls.crt --key tls.key --cacert ca.crt",
+    ),
+)
 @click.argument("rpc", required=False)
 @click.option(
     "--address", default="", metavar="HOST:PORT", help="The server, as in a cloud-config: host:port or unix:/path."
@@ -106,7 +94,7 @@ class _Where:
 @click.option(
     "--timeout",
     default="",
-    callback=_duration,
+    callback=duration,
     metavar="DURATION",
     help="The time limit, such as 500ms or 1m; else 5s.",
 )
@@ -192,7 +180,7 @@ def _connection(where: _Where, timeout: timedelta | None) -> Connection:
         config = where.config()
         return Connection(config if timeout is None else config.with_timeout(timeout))
     except CloudgraftError as error:
-        _fail(error.message)
+        fail(error.message)
 
 
 def _make(connection: Connection, rpc: Rpc, request: Message) -> Message:
@@ -204,7 +192,7 @@ def _make(connection: Connection, rpc: Rpc, request: Message) -> Message:
         return asyncio.run(call())
     except CloudgraftError as error:
         status = status_of(error)
-        _fail(f"{rpc.name} failed: {status.name}: {error.message}", _hint(status, connection.config))
+        fail(f"{rpc.name} failed: {status.name}: {error.message}", hint=_hint(status, connection.config))
 
 
 def _print_answer(rpc: Rpc, answer: Message, output: str) -> None:
@@ -216,7 +204,7 @@ def _print_answer(rpc: Rpc, answer: Message, output: str) -> None:
         for note in notes(answer):
             click.echo(f"note: {note}", err=True)
     except InvalidArgumentError as error:
-        _fail(f"{rpc.name} answered something that cannot be read: {error.message}", _HINTS[StatusCode.INTERNAL])
+        fail(f"{rpc.name} answered something that cannot be read: {error.message}", hint=_HINTS[StatusCode.INTERNAL])
 
 
 def _hint(status: StatusCode, config: CloudConfig) -> str:
@@ -231,14 +219,6 @@ def _hint(status: StatusCode, config: CloudConfig) -> str:
         f"is the server running at {config.address}, does it speak TLS, is its certificate signed by the cacert and "
         f"made for {config.address.host!r}, and does it accept this client's certificate? `cloudgraft certs show` helps"
     )
-
-
-def _fail(message: str, hint: str = "") -> NoReturn:
-    """Ends the command with exit code 1."""
-    click.echo(f"error: {clean(message)}", err=True)
-    if hint:
-        click.echo(f"hint: {hint}", err=True)
-    raise SystemExit(1)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from cloudgraft.certs.authority import (
 from cloudgraft.certs.inspect import CertificateInfo, Finding, Report, inspect_path
 from cloudgraft.certs.names import join_host_port, parse_client_name
 from cloudgraft.certs.pem import load_certificate
+from cloudgraft.cli.terminal import examples, print_json
 
 _PORT = 8086
 _directory = click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
@@ -38,8 +38,7 @@ _output = click.option(
 
 
 def _example(*commands: str) -> str:
-    """The end of a --help; the first character keeps click from rewrapping it."""
-    return "\n".join(["\b", "Example:", *(f"  cloudgraft certs {command}" for command in commands)])
+    return examples(*(f"certs {command}" for command in commands), title="Example")
 
 
 @click.group(
@@ -81,7 +80,7 @@ def _init(directory: Path, hosts: tuple[str, ...], client_name: str, days: int, 
     cloud_config = _cloud_config(bundle, hosts)
     flags = ["--cloud-provider=externalgrpc", "--cloud-config=cloud-config.yaml"]
     if output == "json":
-        _print_json({"directory": str(directory), **server, "cloudConfig": cloud_config, "autoscalerFlags": flags})
+        print_json({"directory": str(directory), **server, "cloudConfig": cloud_config, "autoscalerFlags": flags})
         return
     end = load_certificate(bundle.server_cert).not_valid_after_utc
     click.echo(
@@ -127,7 +126,7 @@ def _client(directory: Path, name: str, days: int, output: str) -> None:
     """
     certificate, key = issue_client(directory, name, days=days)
     if output == "json":
-        _print_json({"cert": str(certificate), "key": str(key), "cacert": str(Bundle.at(directory).ca_cert)})
+        print_json({"cert": str(certificate), "key": str(key), "cacert": str(Bundle.at(directory).ca_cert)})
         return
     click.echo(f"Made {certificate} and {key}. Add {certificate.stem} to allowedClients in cloudgraft.yaml.")
 
@@ -156,7 +155,7 @@ def _renew(directory: Path, what: What, hosts: tuple[str, ...], days: int, *, ke
         click.echo(f"Warning: {warning}", err=True)
     if output == "json":
         renewed = [str(path) for path in renewal.renewed]
-        _print_json({"renewed": renewed, "notAfter": _iso(renewal.not_after), "warnings": list(renewal.warnings)})
+        print_json({"renewed": renewed, "notAfter": _iso(renewal.not_after), "warnings": list(renewal.warnings)})
         return
     for path in renewal.renewed:
         click.echo(f"Renewed {path}; it holds until {renewal.not_after:%Y-%m-%d}.")
@@ -179,7 +178,7 @@ def _show(context: click.Context, path: Path, address: str | None, output: str) 
     """
     report, now = inspect_path(path, address=address), datetime.now(UTC)
     if output == "json":
-        _print_json(_as_json(report, now))
+        print_json(_as_json(report, now))
     else:
         _print_report(report, now)
     if not report.ok:
@@ -245,7 +244,3 @@ def _finding_json(finding: Finding) -> dict[str, str]:
 
 def _iso(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _print_json(value: object) -> None:
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))

@@ -8,13 +8,12 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 import click
 from rich.console import Console, RenderableType
 
-from cloudgraft.cli.views.admin import console
-from cloudgraft.cli.views.call import clean
+from cloudgraft.cli.terminal import clean, console, fail
 from cloudgraft.conformance.checks import CHECKS
 from cloudgraft.conformance.kit import KitConfig
 from cloudgraft.conformance.releases import NEWEST, Release
@@ -119,7 +118,7 @@ def _config(kit: str, *, address: str, cloud_config: str, group: str, allow_exis
     try:
         config = KitConfig.load(kit) if kit else KitConfig()
     except CloudgraftError as error:
-        _fail(error.message, code=_USAGE)
+        fail(error.message, code=_USAGE)
     given: dict[str, object] = {}
     if address or cloud_config:
         given |= {"address": address, "cloud_config": cloud_config}
@@ -142,16 +141,16 @@ def _session(config: KitConfig, only: Sequence[str], release: str) -> Session:
     try:
         return Session(config, only=only, release=release, progress=lambda result: shown.print(progress_line(result)))
     except CloudgraftError as error:
-        _fail(error.message, code=_USAGE)
+        fail(error.message, code=_USAGE)
 
 
 def _judge(context: click.Context, session: Session) -> Report:
     try:
         interrupted = asyncio.run(_run(session))
     except (InvalidArgumentError, PreconditionError) as error:
-        _fail(error.message, code=_USAGE)
+        fail(error.message, code=_USAGE)
     except CloudgraftError as error:
-        _fail(error.message)
+        fail(error.message)
     report = session.report
     if interrupted is not None:
         left = f"left behind: {', '.join(report.left_behind)}" if report.left_behind else "what it made is deleted"
@@ -218,10 +217,4 @@ def _write(path: str, text: str) -> None:
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        _fail(f"cannot write {path}: {error}")
-
-
-def _fail(message: str, *, code: int = 1) -> NoReturn:
-    """Ends the command."""
-    click.echo(f"error: {clean(message)}", err=True)
-    raise SystemExit(code)
+        fail(f"cannot write {path}: {error}")

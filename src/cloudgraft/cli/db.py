@@ -14,7 +14,7 @@ from typing import IO, Any, Final, TypeVar
 import click
 
 from cloudgraft.app.journals import database_at, database_from
-from cloudgraft.cli.views.admin import console, output_option, table
+from cloudgraft.cli.terminal import examples, output_option, print_table
 from cloudgraft.config import load
 from cloudgraft.sdk.errors import AlreadyExistsError, PreconditionError
 from cloudgraft.sdk.files import exists
@@ -31,8 +31,7 @@ _STDOUT: Final = "-"
 
 
 def _example(*commands: str) -> str:
-    """The end of a --help; the first character keeps click from rewrapping it."""
-    return "\n".join(["\b", "Example:", *(f"  cloudgraft db {command}" for command in commands)])
+    return examples(*(f"db {command}" for command in commands), title="Example")
 
 
 def _where(function: F) -> F:
@@ -206,7 +205,7 @@ def _print(report: Report) -> None:
     if report.rows:
         rows = [(f"machines {state}", count) for state, count in report.machines.items()]
         rows += [(name.replace("_", " "), count) for name, count in report.rows.items()]
-        console().print(table(["WHAT", "HOW MANY"], rows))
+        print_table(["WHAT", "HOW MANY"], rows)
     for warning in report.warnings:
         click.echo(f"warning: {warning}")
     for problem in report.problems:

@@ -14,7 +14,7 @@ import click
 from pydantic import ValidationError
 
 from cloudgraft.cli.discovery_remote import Remote, options
-from cloudgraft.cli.views.admin import ago, console, output_option, print_json, table
+from cloudgraft.cli.terminal import ago, output_option, print_json, print_table
 from cloudgraft.config.document import MAX_BYTES, decode, read_file, read_yaml
 from cloudgraft.config.explain import explain
 from cloudgraft.config.problems import ConfigError
@@ -42,7 +42,7 @@ def clusters(remote: Remote, output: str, selector: str, state: str | None) -> N
     elif not found:
         click.echo("No cluster is known.")
     else:
-        console().print(table(_HEADINGS, [_row(cluster) for cluster in found]))
+        print_table(_HEADINGS, [_row(cluster) for cluster in found])
 
 
 def _row(cluster: Cluster) -> list[object]:
@@ -153,7 +153,7 @@ def _show(remote: Remote, cluster: str, output: str) -> None:
     elif not found:
         click.echo(f"{cluster} tells no price.")
     else:
-        console().print(table(("CURRENCY", "PER HOUR", "PER NODE", "PEERING", "FROM", "TO"), map(_price_row, found)))
+        print_table(("CURRENCY", "PER HOUR", "PER NODE", "PEERING", "FROM", "TO"), map(_price_row, found))
 
 
 def _price_row(prices_: PriceList) -> list[object]:

@@ -7,8 +7,7 @@ from decimal import Decimal, InvalidOperation
 import click
 
 from cloudgraft.cli.discovery_remote import Remote, options
-from cloudgraft.cli.views.admin import console, output_option, print_json, table
-from cloudgraft.cli.views.call import clean
+from cloudgraft.cli.terminal import clean, output_option, print_json, print_table
 from cloudgraft.discovery.api.schemas import OfferView
 from cloudgraft.discovery.model import Need, Offer, Strategy
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
@@ -58,7 +57,7 @@ def offers(
         return
     if found:
         headings = ("CLUSTER", "PER HOUR", "PEERED", "HEADROOM", "REASONS")
-        console().print(table(headings, [_row(offer) for offer in found]))
+        print_table(headings, [_row(offer) for offer in found])
     else:
         click.echo("No cluster can meet this.")
     for cluster, reason in sorted(why_not.items()):

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import click
 import yaml
 
-from cloudgraft.cli.views.call import clean
+from cloudgraft.cli.terminal import fail
 from cloudgraft.discovery.client import DiscoveryClient
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.web.client import ClientTls
@@ -77,8 +77,7 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(*args, remote=remote, **kwargs)
         except CloudgraftError as error:
-            click.echo(f"error: {clean(error.message)}", err=True)
-            raise SystemExit(1) from error
+            fail(error.message)
 
     for option in reversed(_OPTIONS):
         run = option(run)

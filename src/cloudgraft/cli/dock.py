@@ -19,7 +19,7 @@ from cloudgraft.app.standalone_dock import DockAlone
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.dock_connect import command as connect_command
-from cloudgraft.cli.views.admin import ago, console, output_option, print_json, table
+from cloudgraft.cli.terminal import ago, output_option, print_json, print_table
 from cloudgraft.config import Config, ConfigError, load
 from cloudgraft.config.sections.dock import Dock
 from cloudgraft.net.connections import ListenerMetrics
@@ -143,7 +143,7 @@ def drivers(admin: Admin, output: str) -> None:
     if not found:
         click.echo("No driver is connected.")
         return
-    console().print(table(_HEADINGS, [_row(driver) for driver in found]))
+    print_table(_HEADINGS, [_row(driver) for driver in found])
 
 
 def _row(driver: dict[str, Any]) -> list[object]:

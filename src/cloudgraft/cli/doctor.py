@@ -18,7 +18,7 @@ from rich.text import Text
 from cloudgraft.admin.client import AdminClient
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
-from cloudgraft.cli.views.admin import console, output_option, print_json, text
+from cloudgraft.cli.terminal import console, output_option, print_json, text
 from cloudgraft.doctor.checks import examine
 from cloudgraft.doctor.findings import Finding, Severity, exit_code
 from cloudgraft.doctor.gather import Sources, gather

@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Column, Table
 
-from cloudgraft.cli.views.admin import output_option
+from cloudgraft.cli.terminal import output_option
 from cloudgraft.plugins.registry import Listing, list_all
 
 

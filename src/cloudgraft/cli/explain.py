@@ -9,8 +9,7 @@ import click
 
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
-from cloudgraft.cli.views.admin import ago, console, output_option, print_json, table
-from cloudgraft.cli.views.call import clean
+from cloudgraft.cli.terminal import ago, clean, output_option, print_json, print_table
 
 
 @click.command(
@@ -53,7 +52,7 @@ def _print_group(answer: Mapping[str, Any]) -> None:
     if answer["troubled"]:
         click.echo("\nMachines in trouble:")
         rows = [[m["name"], ago(m["stateAge"]), m["error"]["code"], m["error"]["message"]] for m in answer["troubled"]]
-        console().print(table(["NAME", "FOR", "CODE", "ERROR"], rows))
+        print_table(["NAME", "FOR", "CODE", "ERROR"], rows)
     click.echo("\nOf late:")
     _print_timeline(answer)
 
@@ -78,7 +77,7 @@ def _print_timeline(answer: Mapping[str, Any]) -> None:
 
 def _print_events(events: Iterable[Mapping[str, Any]]) -> None:
     rows = [[event["at"], event["state"] or event["kind"], _counted(event), event["message"]] for event in events]
-    console().print(table(["TIME", "WHAT", "MACHINE", "WHY"], rows))
+    print_table(["TIME", "WHAT", "MACHINE", "WHY"], rows)
 
 
 def _counted(event: Mapping[str, Any]) -> str:

@@ -6,14 +6,14 @@ import click
 
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
-from cloudgraft.cli.views.admin import console, output_option, print_json, print_result, table
+from cloudgraft.cli.terminal import examples, output_option, print_json, print_result, print_table
 
 _yes = click.option("--yes", is_flag=True, help="Do it. Otherwise it is only shown what would be done.")
 _cloud = click.option("--cloud", default="", metavar="CLOUD", help="Where several clouds use the same ids.")
 
 
 def _examples(*commands: str) -> str:
-    return "\n".join(["\b", "Examples:", *(f"  cloudgraft orphans {command}" for command in commands)])
+    return examples(*(f"orphans {command}" for command in commands))
 
 
 @click.group("orphans", epilog=_examples("list", "adopt --all --yes", "delete i-0a1b --yes"))
@@ -49,10 +49,10 @@ def _list(admin: Admin, output: str) -> None:
             [each["kind"], each["cloud"], each["group"], each["name"], each["machineId"], each["state"], each["since"]]
             for each in found
         ]
-        console().print(table(["KIND", "CLOUD", "GROUP", "NAME", "MACHINE ID", "STATE", "SINCE"], rows))
+        print_table(["KIND", "CLOUD", "GROUP", "NAME", "MACHINE ID", "STATE", "SINCE"], rows)
         first = {each["kind"]: each for each in reversed(found)}
         hints = [[kind, each["detail"], each["hint"]] for kind, each in sorted(first.items())]
-        console().print(table(["KIND", "WHAT IT MEANS", "FOR THE FIRST: cloudgraft orphans …"], hints))
+        print_table(["KIND", "WHAT IT MEANS", "FOR THE FIRST: cloudgraft orphans …"], hints)
 
 
 @command.command("adopt", epilog=_examples("adopt i-0a1b", "adopt i-0a1b --group small --yes", "adopt --all --yes"))

@@ -6,8 +6,7 @@ import click
 
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
-from cloudgraft.cli.views.admin import output_option, print_json
-from cloudgraft.cli.views.call import clean
+from cloudgraft.cli.terminal import clean, output_option, print_json
 
 
 def subject(group: str | None, cloud: str) -> dict[str, object]:

@@ -7,8 +7,7 @@ import click
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.pause import subject
-from cloudgraft.cli.views.admin import output_option, print_json
-from cloudgraft.cli.views.call import clean
+from cloudgraft.cli.terminal import clean, output_option, print_json
 
 
 @click.command("resume", epilog="\b\nExamples:\n  cloudgraft resume small\n  cloudgraft resume --cloud lab")

@@ -15,10 +15,10 @@ from rich.text import Text
 
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
-from cloudgraft.cli.views.admin import ago, console, output_option, print_json, table, text
+from cloudgraft.cli.terminal import ago, console, output_option, print_json, table, text
 from cloudgraft.sdk.errors import CloudgraftError
 
-# -- Formats the tables of `cloudgraft status` -------------------------------------------------------------------------
+# -- tables ------------------------------------------------------------------------------------------------------------
 
 
 Report = Mapping[str, Any]

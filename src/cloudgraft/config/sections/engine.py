@@ -147,7 +147,7 @@ class Engine(Section):
         return value
 
 
-# -- Defines the `guards` section, of the whole file and of one cloud: limits on what a mistake may cost ---------------
+# -- guards ------------------------------------------------------------------------------------------------------------
 
 
 _Count = Annotated[StrictInt, Kind("whole number")]

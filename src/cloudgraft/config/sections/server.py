@@ -19,7 +19,7 @@ from cloudgraft.config.fields import (
 )
 from cloudgraft.config.section import Section
 
-# -- Defines the `limits` sections: how much of the server its clients may use -----------------------------------------
+# -- limits ------------------------------------------------------------------------------------------------------------
 
 
 _CONNECTIONS = (

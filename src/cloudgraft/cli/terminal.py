@@ -1,10 +1,14 @@
-"""Formats tables and times for operators. Text of a server is shown with control characters escaped."""
+"""Shares between the commands: options, examples, tables, JSON and errors.
+
+Text of a server is shown with control characters escaped, so that no answer can control the terminal.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from datetime import timedelta
+from typing import Any, Final, NoReturn
 
 import click
 from rich import box
@@ -12,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cloudgraft.cli.views.call import clean
+from cloudgraft.sdk.duration import parse_duration
 
 _PIPE_WIDTH: Final = 100_000  # in a pipe nothing is truncated or wrapped
 _STYLES: Final = {
@@ -24,6 +28,11 @@ _STYLES: Final = {
     "paused": "yellow",
     "refused": "red",
 }
+
+
+def clean(text: str) -> str:
+    """The text with control characters escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def console() -> Console:
@@ -45,6 +54,11 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]], title: str 
     for row in rows:
         made.add_row(*(value if isinstance(value, Text) else text(value) for value in row))
     return made
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Prints a table."""
+    console().print(table(headings, rows))
 
 
 def ago(seconds: float | None) -> str:
@@ -100,7 +114,7 @@ def _print_items(result: Mapping[str, Any], done: str) -> None:
         for item in result["items"]
     ]
     if rows:
-        console().print(table(["MACHINE ID", "CLOUD", "GROUP", "NAME", "PROVIDER ID", "RESULT"], rows))
+        print_table(["MACHINE ID", "CLOUD", "GROUP", "NAME", "PROVIDER ID", "RESULT"], rows)
     for note in result["notes"]:
         click.echo(f"note: {clean(note)}")
 
@@ -109,8 +123,7 @@ def _noted(word: str, note: str) -> str:
     return f"{word} ({note})" if note else word
 
 
-# -- output option -----------------------------------------------------------------------------------------------------
-# For every command that prints data: a table for people, or JSON for programs.
+# -- options -----------------------------------------------------------------------------------------------------------
 
 
 output_option = click.option(
@@ -121,3 +134,32 @@ output_option = click.option(
     show_default=True,
     help="For people or programs.",
 )
+
+
+def duration(_context: click.Context, _option: click.Parameter, text: str | None) -> timedelta | None:
+    """Reads an option's value such as 500ms or 1m; None when it is not given."""
+    if not text:
+        return None
+    try:
+        found = parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    if found <= timedelta(0):
+        raise click.BadParameter("it must be longer than 0s")
+    return found
+
+
+def examples(*commands: str, title: str = "Examples") -> str:
+    """The end of a --help; the first character keeps click from rewrapping it."""
+    return "\n".join(["\b", f"{title}:", *(f"  cloudgraft {command}" for command in commands)])
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def fail(message: str, *, hint: str = "", code: int = 1) -> NoReturn:
+    """Ends the command with one line about what failed, and a hint."""
+    click.echo(f"error: {clean(message)}", err=True)
+    if hint:
+        click.echo(f"hint: {hint}", err=True)
+    raise SystemExit(code)

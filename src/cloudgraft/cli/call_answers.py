@@ -1,7 +1,4 @@
-"""Formats a server's answers for people and for programs.
-
-Control characters are escaped, so that no answer can control the terminal.
-"""
+"""Formats a server's answers for people and for programs."""
 
 from __future__ import annotations
 
@@ -16,11 +13,9 @@ import yaml
 from google.protobuf import json_format
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import Message
-from rich import box
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from cloudgraft.cli.terminal import clean, print_table
 from cloudgraft.sdk.duration import format_duration
 from cloudgraft.sdk.errors import ErrorClass
 from cloudgraft.sdk.types import AutoscalingOptions, InstanceState, NodeTemplate
@@ -28,27 +23,13 @@ from cloudgraft.wire import externalgrpc as wire
 from cloudgraft.wire.kubernetes import decode_node
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 
-_PIPE_WIDTH: Final = 100_000  # in a pipe nothing is truncated or wrapped
 _ERROR_CLASSES: Final[dict[int, str]] = {ErrorClass.OUT_OF_RESOURCES: "out of resources", ErrorClass.OTHER: "other"}
 _STATES: Final = {state.value: state.name.lower() for state in InstanceState}
 
 
-def clean(text: str) -> str:
-    """The text with control characters escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Prints a table; on a terminal long values are folded, in a pipe they stay on one line."""
-    table = Table(*headings, box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in table.columns:
-        column.overflow = "fold"
-    for row in rows:
-        table.add_row(*(Text(clean(str(value))) for value in row))
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_PIPE_WIDTH)
-    console.print(table)
+def _print(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Prints a table without colours."""
+    print_table(headings, [[Text(clean(str(value))) for value in row] for row in rows])
 
 
 # -- for programs ------------------------------------------------------------------------------------------------------
@@ -82,13 +63,13 @@ def to_people(answer: Message) -> None:  # noqa: PLR0911 - one line per kind of 
         case pb.NodeGroupAutoscalingOptionsResponse():
             return _options(answer)
         case pb.GetAvailableGPUTypesResponse():
-            return print_table(["GPU TYPE"], [[name] for name in sorted(answer.gpuTypes)])
+            return _print(["GPU TYPE"], [[name] for name in sorted(answer.gpuTypes)])
         case pb.NodeGroupTargetSizeResponse():
-            return print_table(["TARGET SIZE"], [[answer.targetSize]])
+            return _print(["TARGET SIZE"], [[answer.targetSize]])
         case pb.PricingNodePriceResponse() | pb.PricingPodPriceResponse():
-            return print_table(["PRICE"], [[answer.price]])
+            return _print(["PRICE"], [[answer.price]])
         case pb.GPULabelResponse():
-            return print_table(["GPU LABEL"], [[answer.label or "(empty: there are no GPUs)"]])
+            return _print(["GPU LABEL"], [[answer.label or "(empty: there are no GPUs)"]])
         case _:
             return click.echo("OK")
 
@@ -123,7 +104,7 @@ def _is_creating(instance: pb.Instance) -> bool:
 
 
 def _groups(groups: Iterable[pb.NodeGroup]) -> None:
-    print_table(["ID", "MIN", "MAX", "DEBUG"], [[g.id, g.minSize, g.maxSize, g.debug] for g in groups])
+    _print(["ID", "MIN", "MAX", "DEBUG"], [[g.id, g.minSize, g.maxSize, g.debug] for g in groups])
 
 
 def _instances(instances: Iterable[pb.Instance]) -> None:
@@ -133,7 +114,7 @@ def _instances(instances: Iterable[pb.Instance]) -> None:
         state, error = each.status.instanceState, each.status.errorInfo
         kind = _ERROR_CLASSES.get(error.instanceErrorClass, str(error.instanceErrorClass)) if error.errorCode else ""
         rows.append([each.id, _STATES.get(state, str(state)), error.errorCode, kind, error.errorMessage])
-    print_table(["ID", "STATE", "ERROR", "CLASS", "MESSAGE"], rows)
+    _print(["ID", "STATE", "ERROR", "CLASS", "MESSAGE"], rows)
 
 
 def _template(answer: pb.NodeGroupTemplateNodeInfoResponse) -> None:
@@ -149,7 +130,7 @@ def _options(answer: pb.NodeGroupAutoscalingOptionsResponse) -> None:
         return
     options = wire.options_from_pb(answer.nodeGroupAutoscalingOptions)
     names = [field.name for field in fields(AutoscalingOptions) if field.name != "source"]
-    print_table(["OPTION", "VALUE"], [[name.replace("_", "-"), _value(getattr(options, name))] for name in names])
+    _print(["OPTION", "VALUE"], [[name.replace("_", "-"), _value(getattr(options, name))] for name in names])
 
 
 def _value(value: object) -> str:

@@ -1,1 +1,0 @@
-"""Prints the results of commands: tables for people, JSON for programs."""
