@@ -216,7 +216,6 @@ def _engine(directory: Path, market: DemoMarket, kubeconfig: Path) -> Engine:
 
 Tell = Callable[[str, str], None]  # a word for what it is, and a line
 _PRICES: Final = {"berlin": "0.06", "milan": "0.10", "paris": "0.08"}
-_STORY_PATIENCE: Final = 60.0  # real seconds
 _LATER: Final = {"berlin": "0.09", "paris": "0.03"}
 
 
@@ -286,7 +285,7 @@ class _Story:
     async def _end(self) -> None:
         await self._world.until(lambda: not self._world.peered(), "no peering")
         self._tell("unpeer", "the peerings are not needed any more: they are taken down on both sides")
-        async with asyncio.timeout(_STORY_PATIENCE):
+        async with asyncio.timeout(_PATIENCE):
             while await self._world.market.reserved():
                 await self._world.engine.turn()
                 await asyncio.sleep(_STEP)
