@@ -62,7 +62,7 @@ def _encoded(message: Message) -> tuple[str, ...]:
     return ("pod", "pod_bytes") if isinstance(message, pb.PricingPodPriceRequest) else ()
 
 
-# -- probe -------------------------------------------------------------------------------------------------------------
+# -- recorded calls ----------------------------------------------------------------------------------------------------
 # Makes every call as the autoscaler makes it, and records it.
 
 
@@ -189,8 +189,8 @@ def expected_failures() -> Iterator[None]:
         log.removeFilter(silence)
 
 
-# -- calls -------------------------------------------------------------------------------------------------------------
-# The 15 calls with values instead of messages. Each returns an :class:`Answer`.
+# -- the 15 calls, with values instead of messages ---------------------------------------------------------------------
+# Each returns an :class:`Answer`.
 
 
 _M = TypeVar("_M", bound=Message)

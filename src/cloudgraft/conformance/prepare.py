@@ -64,7 +64,7 @@ def _is_cut(exchange: Exchange) -> bool:
     return exchange.is_failed and _CUT.search(exchange.answered) is not None
 
 
-# -- prepare -----------------------------------------------------------------------------------------------------------
+# -- the group under test ----------------------------------------------------------------------------------------------
 # Begins a run: reads the server's groups and chooses one to test, or says why none can be used.
 
 

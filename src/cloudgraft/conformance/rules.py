@@ -247,7 +247,7 @@ _NODES = {
         fix="List one placeholder for each machine that is ordered and has no id yet.",
     ),
     "R41": note(
-        "The autoscaler's picture of the instances may be two minutes old",
+        "The autoscaler's view of the instances may be two minutes old",
         why="It may ask to delete what went away a minute ago.",
         fix="Treat an id that was yours and is gone as deleted.",
         unobservable="It is a cache of the autoscaler; what the server owes to it is checked with R55 and R56.",

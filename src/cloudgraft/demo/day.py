@@ -78,8 +78,8 @@ class Front:
         await self.close()
 
 
-# -- bill --------------------------------------------------------------------------------------------------------------
-# Counts machines and cost from the client's answers, loop by loop.
+# -- machines and cost, as the client counts them ----------------------------------------------------------------------
+# From the client's answers, loop by loop.
 
 
 @dataclass(slots=True)

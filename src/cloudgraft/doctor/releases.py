@@ -10,7 +10,7 @@ from typing import Final
 
 from cloudgraft.sdk.duration import parse_duration
 
-# -- release -----------------------------------------------------------------------------------------------------------
+# -- releases and their rights -----------------------------------------------------------------------------------------
 # Releases are read from an image's tag and compared; some need rights that others do not.
 
 

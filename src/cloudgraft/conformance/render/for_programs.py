@@ -8,7 +8,7 @@ from datetime import UTC
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from cloudgraft.conformance.render.words import advice, clean, headline, is_violation, rules_of, verdict
+from cloudgraft.conformance.render.words import advice, clean, conclusion, headline, is_violation, rules_of
 from cloudgraft.conformance.report import Exchange, Report, Result, Status
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
@@ -21,7 +21,7 @@ def to_json(report: Report) -> str:
         "release": report.release,
         "started": report.started.isoformat(),
         "passed": report.is_passed,
-        "verdict": verdict(report),
+        "verdict": conclusion(report),
         "counts": {status.value: report.count(status) for status in Status},
         "failures": [result.check for result in report.failures],
         "leftBehind": list(report.left_behind),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from typing import Final
 
-from cloudgraft.conformance.render.words import advice, as_called, clean, headline, rules_of, verdict
+from cloudgraft.conformance.render.words import advice, as_called, clean, conclusion, headline, rules_of
 from cloudgraft.conformance.report import Exchange, Report, Result, Status
 from cloudgraft.conformance.rules import RULES, Level
 
@@ -74,7 +74,7 @@ def _text(value: str) -> str:
 def _title(report: Report) -> Iterator[str]:
     word = "passed" if report.is_passed else "failed"
     yield f"<h1>Conformance of {_text(headline(report.server))}</h1>\n"
-    yield f'<p class="verdict {word}">{_text(verdict(report))}</p>\n'
+    yield f'<p class="verdict {word}">{_text(conclusion(report))}</p>\n'
     started = f"{report.started:%Y-%m-%d %H:%M:%S %Z}".strip()
     yield f'<p class="soft">{_text(as_called(report))}, {_text(started)}.</p>\n'
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cloudgraft.conformance.check import Check
-from cloudgraft.conformance.render.words import advice, as_called, clean, headline, is_violation, rules_of, verdict
+from cloudgraft.conformance.render.words import advice, as_called, clean, conclusion, headline, is_violation, rules_of
 from cloudgraft.conformance.report import Exchange, Report, Result, Status
 from cloudgraft.conformance.rules import RULES, Level, Rule
 
@@ -116,7 +116,7 @@ def _summary(report: Report) -> Iterator[RenderableType]:
     yield _table(["LEVEL", *(status.upper() for status in Status)], rows, "Checks by level")
     started = f"{report.started:%Y-%m-%d %H:%M:%S %Z}".strip()
     yield Text(f"{as_called(report)}, {started}", style="dim")
-    yield Text(verdict(report), style="bold green" if report.is_passed else "bold red")
+    yield Text(conclusion(report), style="bold green" if report.is_passed else "bold red")
 
 
 def _count(results: Iterable[Result], status: Status) -> Text:

@@ -48,7 +48,7 @@ def as_called(report: Report) -> str:
     )
 
 
-def verdict(report: Report) -> str:
+def conclusion(report: Report) -> str:
     """The outcome in one sentence."""
     who = "server" if report.release else "driver"
     passed, skipped = report.count(Status.PASSED), report.count(Status.SKIPPED)

@@ -234,7 +234,7 @@ def _many(key: str, read: Callable[[object], T]) -> Callable[[object], list[T]]:
 
 
 def _explained(data: bytes) -> tuple[str, str, float | None]:
-    """The code, message and wish to wait of an error's body; empty when it is none of ours."""
+    """The code, the message and the retry-after of an error's body; empty when it is none of ours."""
     try:
         error = Fields(Fields(json.loads(data), "answer").take("error"), "error")
         code, message, wait = error.text("code"), error.text("message", longest=2000), error.take("retryAfter")
