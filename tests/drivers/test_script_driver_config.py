@@ -10,8 +10,9 @@ import pytest
 
 from cloudgraft.config import ConfigError, Where, parse_options
 from cloudgraft.config.document import read_yaml
-from cloudgraft.drivers.exec import ExecDriver, ExecOptions
-from cloudgraft.drivers.static import StaticOptions
+from cloudgraft.drivers.exec.driver import ExecDriver
+from cloudgraft.drivers.exec.options import ExecOptions
+from cloudgraft.drivers.static.options import StaticOptions
 from cloudgraft.sdk.driver import Idempotency, Ownership, ProviderIdBy
 
 T = TypeVar("T")

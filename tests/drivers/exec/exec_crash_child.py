@@ -11,8 +11,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from cloudgraft.drivers.exec import ExecDriver, ExecOptions
-from cloudgraft.drivers.exec.options import Timeouts
+from cloudgraft.drivers.exec.driver import ExecDriver
+from cloudgraft.drivers.exec.options import ExecOptions, Timeouts
 from cloudgraft.engine.groups.desired import DesiredState
 from cloudgraft.sdk.driver import Driver
 from tests.crash import child

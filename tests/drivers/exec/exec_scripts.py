@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from cloudgraft.drivers.exec import ExecDriver, ExecOptions
+from cloudgraft.drivers.exec.driver import ExecDriver
+from cloudgraft.drivers.exec.options import ExecOptions
 from cloudgraft.sdk.driver import Machine, MachineSpec
 from tests.conditions import until
 from tests.plugins.processes import came_after

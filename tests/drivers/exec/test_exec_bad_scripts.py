@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.drivers.exec import ExecDriver, ExecOptions
-from cloudgraft.drivers.exec.options import Timeouts
+from cloudgraft.drivers.exec.driver import ExecDriver
+from cloudgraft.drivers.exec.options import ExecOptions, Timeouts
 from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, PreconditionError, UnavailableError
 from tests.conditions import until
@@ -166,7 +166,8 @@ async def test_a_killed_cloudgraft_leaves_neither_scripts_nor_user_data(tmp_path
     program = textwrap.dedent(f"""
         import asyncio
         from pathlib import Path
-        from cloudgraft.drivers.exec import ExecDriver, ExecOptions
+        from cloudgraft.drivers.exec.driver import ExecDriver
+from cloudgraft.drivers.exec.options import ExecOptions
         from tests.drivers.exec.exec_scripts import SPEC
         options = ExecOptions(create=[{str(create)!r}], delete=["true"], list=["true"], working_directory=Path("."))
         asyncio.run(ExecDriver(options).create(SPEC))

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from cloudgraft.conformance.driver import DriverSettings, Trouble, judge_driver
-from cloudgraft.drivers.exec import ExecDriver, ExecOptions
+from cloudgraft.drivers.exec.driver import ExecDriver
+from cloudgraft.drivers.exec.options import ExecOptions
 from cloudgraft.sdk.driver import Driver, Idempotency, MachineSpec
 from cloudgraft.sdk.errors import AuthenticationError, InvalidArgumentError, QuotaExceededError, UnavailableError
 from tests.conformance.test_driver_processes import NO_PROCESS, NO_TWINS, passed

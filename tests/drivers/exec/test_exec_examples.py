@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.drivers.exec import ExecDriver, ExecOptions
+from cloudgraft.drivers.exec.driver import ExecDriver
+from cloudgraft.drivers.exec.options import ExecOptions
 from cloudgraft.sdk.driver import Idempotency, Machine, MachineState
 from tests.drivers.exec.exec_scripts import EXAMPLES, SPEC, names, script
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cloudgraft.drivers.static import Host, StaticDriver, StaticOptions
+from cloudgraft.drivers.static.driver import StaticDriver
+from cloudgraft.drivers.static.options import Host, StaticOptions
 from cloudgraft.sdk.driver import MachineSpec
 from tests.drivers.exec.exec_scripts import script
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.drivers.static import Host, StaticDriver
+from cloudgraft.drivers.static.driver import StaticDriver
+from cloudgraft.drivers.static.options import Host
 from cloudgraft.sdk.driver import Machine, Ownership
 from cloudgraft.sdk.errors import (
     CloudgraftError,

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from cloudgraft.drivers.hosts.driver import PowerState
-from cloudgraft.drivers.static import Host
+from cloudgraft.drivers.static.options import Host
 from cloudgraft.sdk.driver import MachineState
 from cloudgraft.sdk.errors import DeadlineError
 from tests.conditions import until

@@ -247,10 +247,7 @@ def error_from_json(data: object, what: str = "the answer") -> CloudgraftError |
     if kind is None:
         known = [error.slug for error in error_table()]
         return InternalError(f"{what}: error.code is {shown(code)}; {hint(code, known)}. It said: {message}")
-    return _error(kind, message or kind.meaning, retry_after)
-
-
-def _error(kind: type[CloudgraftError], message: str, retry_after: str | None) -> CloudgraftError:
+    message = message or kind.meaning
     if retry_after is None:
         return kind(message)
     try:

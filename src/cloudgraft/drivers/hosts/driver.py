@@ -138,9 +138,9 @@ def shown(
     return machine_of(assignment, MachineState.STOPPED, "it is off")
 
 
-def _stopping(assignment: Assignment, state: PowerState | str, told: timedelta, times: Times) -> Machine:
+def _stopping(assignment: Assignment, state: PowerState | str, waited: timedelta, times: Times) -> Machine:
     # A machine listed as deleting is not deleted again, and one that was just booting may have missed the order.
-    if state is PowerState.ON and told >= times.power_off:
+    if state is PowerState.ON and waited >= times.power_off:
         return machine_of(assignment, MachineState.RUNNING, "it was told to switch off, and is still on")
     return machine_of(assignment, MachineState.DELETING, "it is being switched off")
 

@@ -75,19 +75,16 @@ class Source(Generic[HostType]):
     complete: Callable[[HostType, Path], HostType]  # resolves paths relative to the directory of the file
 
 
-class Inventory(Generic[HostType]):
-    """The current machines of the file. Its methods block: call them in a thread."""
+Inventory = Reloaded[Mapping[str, HostType]]  # all machines by id; reading it blocks: do so in a thread
 
-    def __init__(self, source: Source[HostType]) -> None:
-        """Reads it; raises InvalidArgumentError when it is invalid."""
-        files = [source.file] if source.file is not None else []
-        warning = "the changed list of machines cannot be used, the old one stays"
-        self._hosts = Reloaded(partial(_read_all, source), *files, warning=warning)
-        self._hosts.current()
 
-    def current(self) -> Mapping[str, HostType]:
-        """Returns all machines by id."""
-        return self._hosts.current()
+def read_inventory(source: Source[HostType]) -> Inventory[HostType]:
+    """Reads the machines; raises InvalidArgumentError when they are invalid."""
+    files = [source.file] if source.file is not None else []
+    warning = "the changed list of machines cannot be used, the old one stays"
+    inventory = Reloaded(partial(_read_all, source), *files, warning=warning)
+    inventory.current()
+    return inventory
 
 
 def _read_all(source: Source[HostType]) -> Mapping[str, HostType]:

@@ -49,14 +49,14 @@ def failure(what: str, error: Exception, *, is_change: bool, was_sent: bool) -> 
     """
     if tls_error := _tls_error(what, error, was_sent=was_sent):
         return tls_error
-    told = str(error) or type(error).__name__
+    text = str(error) or type(error).__name__
     is_late = isinstance(error, TimeoutError | httpx2.TimeoutException)
     if not was_sent:
-        why = "no connection in time (connectTimeout)" if is_late else told
+        why = "no connection in time (connectTimeout)" if is_late else text
         return UnavailableError(f"{what}: the receiver cannot be reached: {why}")
     if is_late:
         return DeadlineError(f"{what}: no answer from the receiver in time{_open(is_change)}")
-    message = f"{what}: the connection broke before there was a whole answer ({told})"
+    message = f"{what}: the connection broke before there was a whole answer ({text})"
     return DeadlineError(f"{message}{_open(is_change)}") if is_change else UnavailableError(message)
 
 
@@ -186,18 +186,18 @@ def refusal(
     kind = row.change if is_change else row.read
     if is_delete and kind is AlreadyExistsError:
         kind = ConflictError
-    told = _told(body)
-    if told is not None and (not is_change or status < 500 or status in _NOTHING_DONE):
-        kind = type(told)
-    words = _shortened(told.message) if told is not None else _said(body)
+    stated = _stated(body)
+    if stated is not None and (not is_change or status < 500 or status in _NOTHING_DONE):
+        kind = type(stated)
+    words = _shortened(stated.message) if stated is not None else _said(body)
     seconds = retry_after(headers)
     if seconds is not None:
         seconds = min(seconds, _LONGEST_WAIT)
-    elif told is not None:
-        seconds = told.retry_after
+    elif stated is not None:
+        seconds = stated.retry_after
     message = f"{what}: the receiver answered {status}{_where_to(status, headers)}, {row.words}"
-    if told is not None and kind is type(told):
-        message = f"{what}: the receiver answered {status} ({told.slug})"
+    if stated is not None and kind is type(stated):
+        message = f"{what}: the receiver answered {status} ({stated.slug})"
     message += f": {words}" if words else ""
     if kind.retry is Retry.SETTLE_FIRST and is_change:
         message += "; whether it was done is not known"
@@ -211,7 +211,7 @@ def _row_of(status: int) -> Row:
     return _REFUSED if status in _REFUSED.statuses else OTHER
 
 
-def _told(body: bytes) -> CloudgraftError | None:
+def _stated(body: bytes) -> CloudgraftError | None:
     """Returns the error of the body, if its code is known."""
     try:
         data = parse_json(body, "the answer")
@@ -221,8 +221,8 @@ def _told(body: bytes) -> CloudgraftError | None:
     code = error.get("code") if isinstance(error, dict) else None
     if not isinstance(code, str) or error_from_slug(code) is None:
         return None
-    told = error_from_json(data)
-    return told if told is not None and told.slug == code else None
+    stated = error_from_json(data)
+    return stated if stated is not None and stated.slug == code else None
 
 
 def _said(body: bytes) -> str:

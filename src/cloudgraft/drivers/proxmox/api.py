@@ -171,6 +171,11 @@ class Api:
         """Reads something."""
         return self._call("get", path, what, query)
 
+    def config(self, node: str, vmid: int, what: str) -> Mapping[str, Any]:
+        """Reads the configuration of a machine."""
+        found: Mapping[str, Any] = self.get(f"nodes/{node}/qemu/{vmid}/config", what)
+        return found
+
     def post(self, path: str, what: str, **data: object) -> Any:
         """Changes something, or raises; DeadlineError when the outcome is unknown."""
         return self._call("post", path, what, data)

@@ -68,7 +68,7 @@ class Removal:
 
     def _remove_at(self, node: str, vmid: int, name: str, what: str, clock: Clock) -> None:
         base = f"nodes/{node}/qemu/{vmid}"
-        config = self._api.get(f"{base}/config", what)
+        config = self._api.config(node, vmid, what)
         if config.get("lock") == "clone":
             raise ConflictError(f"{what}: it is still being cloned")
         if not self._is_meant(config, vmid, name, what):
@@ -294,18 +294,16 @@ class Making:
 
     def _config(self, node: str, vmid: int, what: str) -> Mapping[str, Any]:
         try:
-            config: Mapping[str, Any] = self._api.get(f"nodes/{node}/qemu/{vmid}/config", what)
+            return self._api.config(node, vmid, what)
         except CloudgraftError as error:  # the clone exists, so the error must not claim that nothing was done
             raise DeadlineError(f"{error.message}; it was cloned") from None
-        return config
 
     def _config_or_none(self, node: str, vmid: int, what: str) -> Mapping[str, Any] | None:
         """Returns None when it has moved to another node, or is not in its pool yet and so not visible."""
         try:
-            config: Mapping[str, Any] = self._api.get(f"nodes/{node}/qemu/{vmid}/config", what)
+            return self._api.config(node, vmid, what)
         except (NotFoundError, PermissionDeniedError, UnavailableError):
             return None
-        return config
 
     # -- the rest ------------------------------------------------------------------------------------------------------
 

@@ -33,41 +33,6 @@ from cloudgraft.sdk.errors import NotFoundError, PermissionDeniedError, Unavaila
 _SEE: Final = "VM.Audit"
 
 
-class Rights:
-    """Checks permissions, and remembers the machines of earlier lists."""
-
-    def __init__(self, api: Api, options: ProxmoxOptions) -> None:
-        self._api = api
-        self._options = options
-        self._lock = threading.Lock()
-        self._known: dict[int, str] | None = None  # the pools of machines by their VMIDs; None: nothing is known yet
-
-    def check(self, inventory: Inventory) -> None:
-        """Raises PermissionDeniedError when machines are missing that our user may no longer see."""
-        ours = {vmid: guest.pool for vmid, guest in inventory.guests.items() if guest.marks is not None}
-        with self._lock:
-            known = self._known
-        if known is None:
-            missing = {} if ours else {self._options.first_vmid: self._options.pool}
-        else:
-            missing = {vmid: pool for vmid, pool in known.items() if vmid not in inventory.guests}
-        if missing:
-            self._expect(missing)
-        with self._lock:
-            self._known = ours
-
-    def _expect(self, missing: Mapping[int, str]) -> None:
-        given = self._api.get("access/permissions", "list, what its user may see")
-        rights: Mapping[str, Any] = given if isinstance(given, dict) else {}
-        hidden = [vmid for vmid, pool in missing.items() if not _sees(rights, vmid, {pool, self._options.pool})]
-        if hidden:
-            where = f"/pool/{self._options.pool}" if self._options.pool else "/vms"
-            raise PermissionDeniedError(
-                f"list: the user {self._options.user} may not see VM {hidden[0]} any more, and so the list is not "
-                f"whole; give it, or its token, {_SEE} on {where}"
-            )
-
-
 def _sees(rights: Mapping[str, Any], vmid: int, pools: Iterable[str]) -> bool:
     own = rights.get(f"/vms/{vmid}")  # present only if it has permissions of its own, or exists
     if isinstance(own, dict) and _SEE in own:
@@ -95,7 +60,7 @@ class Machines:
         self._api = api
         self._options = options
         self._lock = threading.Lock()
-        self._rights = Rights(api, options)
+        self._known: dict[int, str] | None = None  # the pools of listed machines by VMID; None: nothing was listed yet
         self._strangers: dict[int, str] = {}  # names of others' machines in our VMID range
         self._begun: dict[int, datetime] = {}  # when the latest create for a VMID began here
         self._making = options.create_timeout + options.timeout + _MARGIN  # the last request may take its time
@@ -110,7 +75,7 @@ class Machines:
     def all(self) -> list[Machine]:
         """Returns all with our marks, of any cluster, and all in our pool; none that is half made."""
         inventory = read_inventory(self._api, "list")
-        self._rights.check(inventory)
+        self._check_rights(inventory)
         machines = []
         for guest in inventory.guests.values():
             if guest.is_container or guest.is_template:
@@ -171,6 +136,32 @@ class Machines:
         where = f"its node {guest.node} is {inventory.node_of(guest.node)}"
         return MachineState.RUNNING, f"{where}: whether it runs is not known"
 
+    def _check_rights(self, inventory: Inventory) -> None:
+        """Raises PermissionDeniedError when machines are missing that our user may no longer see."""
+        ours = {vmid: guest.pool for vmid, guest in inventory.guests.items() if guest.marks is not None}
+        with self._lock:
+            known = self._known
+        if known is None:
+            missing = {} if ours else {self._options.first_vmid: self._options.pool}
+        else:
+            missing = {vmid: pool for vmid, pool in known.items() if vmid not in inventory.guests}
+        if missing:
+            self._expect_visible(missing)
+        with self._lock:
+            self._known = ours
+
+    def _expect_visible(self, missing: Mapping[int, str]) -> None:
+        given = self._api.get("access/permissions", "list, what its user may see")
+        rights: Mapping[str, Any] = given if isinstance(given, dict) else {}
+        own_pool = self._options.pool
+        hidden = [vmid for vmid, pool in missing.items() if not _sees(rights, vmid, {pool, own_pool})]
+        if hidden:
+            where = f"/pool/{own_pool}" if own_pool else "/vms"
+            raise PermissionDeniedError(
+                f"list: the user {self._options.user} may not see VM {hidden[0]} any more, and so the list is not "
+                f"whole; give it, or its token, {_SEE} on {where}"
+            )
+
     # -- those that are being made -------------------------------------------------------------------------------------
 
     def _is_to_be_looked_at(self, guest: Guest) -> bool:
@@ -184,7 +175,7 @@ class Machines:
 
     def _unfinished(self, guest: Guest, inventory: Inventory) -> list[Machine]:
         try:
-            config = self._api.get(f"nodes/{guest.node}/qemu/{guest.vmid}/config", f"list, VM {guest.vmid}")
+            config = self._api.config(guest.node, guest.vmid, f"list, VM {guest.vmid}")
         except (NotFoundError, PermissionDeniedError):
             # It is gone, or has moved to another node; or it is not ours, or not in our pool yet.
             return []

@@ -86,7 +86,7 @@ class Templates:
             until, known = self._known.get(vmid, (0.0, {}))
         if time.monotonic() < until:
             return known
-        config: Mapping[str, Any] = self._api.get(f"nodes/{node}/qemu/{vmid}/config", f"template {vmid}")
+        config = self._api.config(node, vmid, f"template {vmid}")
         with self._lock:
             self._known[vmid] = (time.monotonic() + _LASTS, config)
         return config

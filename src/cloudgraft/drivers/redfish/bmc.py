@@ -290,11 +290,11 @@ class _OnceEach(requests.Session):
 
 
 def _seen(system: Any, what: str) -> Seen:
-    told = system.json.get("PowerState")
+    reported = system.json.get("PowerState")
     # PoweringOn, PoweringOff and Paused count as on: such a system is neither free nor off.
-    if told not in {state.value for state in sushy.PowerState}:
-        raise UnavailableError(f"{what}: the controller does not tell whether it is on: {told!r}")
-    power = PowerState.OFF if told == sushy.PowerState.OFF.value else PowerState.ON
+    if reported not in {state.value for state in sushy.PowerState}:
+        raise UnavailableError(f"{what}: the controller does not tell whether it is on: {reported!r}")
+    power = PowerState.OFF if reported == sushy.PowerState.OFF.value else PowerState.ON
     processors, memory = system.json.get("ProcessorSummary"), system.json.get("MemorySummary")
     cpus = _number(processors, "LogicalProcessorCount") or _number(processors, "CoreCount")
     return Seen(

@@ -30,7 +30,7 @@ from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.common.seed_iso import seed_iso
 from cloudgraft.drivers.hosts.assignments import Assignment
 from cloudgraft.drivers.hosts.driver import HostsDriver, PowerState, Switch, Times
-from cloudgraft.drivers.hosts.inventory import Inventory
+from cloudgraft.drivers.hosts.inventory import read_inventory
 from cloudgraft.drivers.redfish.bmc import Bmc, Seen
 from cloudgraft.drivers.redfish.options import (
     LONGEST_CREATE,
@@ -93,8 +93,8 @@ def seen_shape(name: str, hosts: Mapping[str, Seen | str]) -> Shape:
 def _problem(name: str, kinds: Mapping[tuple[Decimal, Decimal], Sequence[str]], hosts: Mapping[str, Seen | str]) -> str:
     fix = f"say under shapes what {name} holds"
     if kinds:
-        told = "; ".join(f"{_some(ids)}: {cpus} CPUs, {memory} GiB" for (cpus, memory), ids in kinds.items())
-        return f"the hosts of the shape {name} differ ({told}): give them shapes of their own, or {fix}"
+        sizes = "; ".join(f"{_some(ids)}: {cpus} CPUs, {memory} GiB" for (cpus, memory), ids in kinds.items())
+        return f"the hosts of the shape {name} differ ({sizes}): give them shapes of their own, or {fix}"
     why = next((seen for seen in hosts.values() if isinstance(seen, str)), "the controllers do not tell")
     return f"what the hosts of the shape {name} hold is not known ({_some(list(hosts))}: {why}); {fix}"
 
@@ -296,7 +296,7 @@ class RedfishDriver(HostsDriver[RedfishHost]):
         self._controllers = Controllers(options)
         self._known_of: dict[str, Seen | str] = {}  # the last report of each host's controller, or why there is none
         super().__init__(
-            Inventory(options.source()),
+            read_inventory(options.source()),
             options.state_file or Path("redfish-hosts.json"),
             self._controllers,
             Times(

@@ -11,7 +11,7 @@ from cloudgraft.drivers.common.machine_json import dump_json
 from cloudgraft.drivers.exec.runner import Call, Runner, failure_of
 from cloudgraft.drivers.hosts.assignments import Assignment
 from cloudgraft.drivers.hosts.driver import HostsDriver, PowerState, Switch, Times
-from cloudgraft.drivers.hosts.inventory import Inventory
+from cloudgraft.drivers.hosts.inventory import read_inventory
 from cloudgraft.drivers.static.options import Host, MachineSettings, StaticOptions
 from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.sdk.errors import InternalError
@@ -127,7 +127,7 @@ class StaticDriver(HostsDriver[Host]):
         """Reads the inventory; raises InvalidArgumentError when it is invalid."""
         self.traits = options.traits()
         super().__init__(
-            Inventory(options.source()),
+            read_inventory(options.source()),
             options.state_file or Path("static-machines.json"),
             Power(options),
             Times(power_on=options.power_on_time, power_off=options.power_off_time),

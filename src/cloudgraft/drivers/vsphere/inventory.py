@@ -103,11 +103,11 @@ class Inventory:
 
     def _template(self, name: str) -> Template:
         found = self._find("vm", name, vim.VirtualMachine, "template")
-        told = properties_of(self._session, "template", found, ["config.hardware.device", "snapshot"])
-        devices = told.get("config.hardware.device")
+        values = properties_of(self._session, "template", found, ["config.hardware.device", "snapshot"])
+        devices = values.get("config.hardware.device")
         if devices is None:
             raise PreconditionError(f"vCenter cannot tell what the template {name} is made of: look at it there")
-        return Template(name=name, reference=found, devices=list(devices), snapshot=told.get("snapshot"))
+        return Template(name=name, reference=found, devices=list(devices), snapshot=values.get("snapshot"))
 
     def _pool(self, cluster: str, pool: str) -> Reference:
         if not cluster:
@@ -136,16 +136,16 @@ class Inventory:
     def _network(self, name: str) -> Network:
         found = self._find("network", name, vim.Network, "networks")
         if isinstance(found, vim.dvs.DistributedVirtualPortgroup):
-            told = properties_of(self._session, "network", found, ["key", "config.distributedVirtualSwitch"])
-            switch = told["config.distributedVirtualSwitch"]
+            values = properties_of(self._session, "network", found, ["key", "config.distributedVirtualSwitch"])
+            switch = values["config.distributedVirtualSwitch"]
             number = properties_of(self._session, "network", switch, ["uuid"])["uuid"]
-            port = vim.dvs.PortConnection(portgroupKey=told["key"], switchUuid=number)
+            port = vim.dvs.PortConnection(portgroupKey=values["key"], switchUuid=number)
             return Network(
                 name=name,
                 backing=vim.vm.device.VirtualEthernetCard.DistributedVirtualPortBackingInfo(port=port),
             )
-        told = properties_of(self._session, "network", found, ["summary", "name"])
-        return Network(name=name, backing=plain_backing(told["summary"], told["name"], found))
+        values = properties_of(self._session, "network", found, ["summary", "name"])
+        return Network(name=name, backing=plain_backing(values["summary"], values["name"], found))
 
     def _find(self, part: str, name: str, kind: Data, option: str) -> Reference:
         """Finds an object by its path below a part of the datacenter, else by its name anywhere in that part."""
@@ -172,14 +172,14 @@ class Inventory:
             by_kind: dict[type, list[Reference]] = {}
             for reference in inside:
                 by_kind.setdefault(type(reference), []).append(reference)
-            told = [
+            objects = [
                 one
                 for same in by_kind.values()
                 for one in properties_of_each(self._session, "inventory", same, ["name"])
             ]
         finally:
             self._session.read("inventory", lambda _: view.DestroyView())
-        named = [one.reference for one in told if one.properties.get("name") == name]
+        named = [one.reference for one in objects if one.properties.get("name") == name]
         if len(named) > 1:
             raise InvalidArgumentError(f"there are {len(named)} of the name {name}: give the whole path in `{option}`")
         return named[0] if named else None
