@@ -22,12 +22,7 @@ from cloudgraft.dock.protocol.dialect import Dialect
 from cloudgraft.dock.protocol.messages import MachineClass, Secret
 from cloudgraft.dock.protocol.v0 import REGISTER_CALL, SERVICES, DialectV0
 from cloudgraft.dock.protocol.v1 import CONNECT, SERVICE, DialectV1
-from cloudgraft.sdk.errors import (
-    CloudgraftError,
-    InternalError,
-    InvalidArgumentError,
-    NotFoundError,
-)
+from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, NotFoundError
 from cloudgraft.server.clients import only_message
 from cloudgraft.server.listener import ListenerLimits, abort
 from cloudgraft.wire.pb import dock_pb2 as v1
