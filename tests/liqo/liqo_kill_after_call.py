@@ -82,7 +82,7 @@ async def cut_down(world: World, wanted: MachineSpec, order: Order, patch: pytes
     blade = KillAfterCall(order)
     with patch.context() as here:
         here.setattr(driver_module, "Maintenance", _NoMaintenance)
-        _watch(here, driver_module, "_consumer_client", blade, "consumer")
+        _watch(here, driver_module, "connect", blade, "consumer")
         _watch(here, peering_module, "connect_foreign", blade, "provider")
         for name in KINDS_OF_CALLS:
             here.setattr(world.market, name, _counted(getattr(world.market, name), blade, name))
@@ -104,8 +104,10 @@ def _watch(here: pytest.MonkeyPatch, module: Any, name: str, blade: KillAfterCal
     async def opened(*args: Any, **more: Any) -> Any:
         return blade.watch(await original(*args, **more), side)
 
-    watched = opened if iscoroutinefunction(original) else lambda *args: blade.watch(original(*args), side)
-    here.setattr(module, name, watched)
+    def opened_at_once(*args: Any, **more: Any) -> Any:
+        return blade.watch(original(*args, **more), side)
+
+    here.setattr(module, name, opened if iscoroutinefunction(original) else opened_at_once)
 
 
 def _counted(original: Callable[..., Any], blade: KillAfterCall, name: str) -> Callable[..., Any]:
