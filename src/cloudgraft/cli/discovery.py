@@ -14,7 +14,7 @@ _PARTS = {
     "serve": ("discovery_serve", "serve"),
     "agent": ("discovery_agent", "agent"),
     "clusters": ("discovery_clusters", "clusters"),
-    "offers": ("discovery_offers", "offers"),
+    "offers": ("discovery_clusters", "offers"),
     "put": ("discovery_clusters", "put"),
     "delete": ("discovery_clusters", "delete"),
     "prices": ("discovery_clusters", "prices"),

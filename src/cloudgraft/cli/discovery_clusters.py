@@ -1,26 +1,118 @@
-"""`cloudgraft discovery clusters`, `put`, `delete`, `prices` and `credentials`: shows and changes the register."""
+"""`cloudgraft discovery clusters`, `offers`, `put`, `delete`, `prices` and `credentials`: uses the register."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import functools
 import sys
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import click
+import yaml
 from pydantic import ValidationError
 
-from cloudgraft.cli.discovery_remote import Remote, options
-from cloudgraft.cli.terminal import ago, output_option, print_json, print_table
+from cloudgraft.cli.terminal import ago, clean, fail, output_option, print_json, print_table
 from cloudgraft.config.document import MAX_BYTES, decode, read_file, read_yaml
 from cloudgraft.config.explain import explain
 from cloudgraft.config.problems import ConfigError
-from cloudgraft.discovery.api.schemas import ClusterBody, ClusterView, PricesView
+from cloudgraft.discovery.api.schemas import ClusterBody, ClusterView, OfferView, PricesView
 from cloudgraft.discovery.client import DiscoveryClient
-from cloudgraft.discovery.model import Cluster, ClusterSpec, ClusterState, PriceList, Resources
+from cloudgraft.discovery.model import Cluster, ClusterSpec, ClusterState, Need, Offer, PriceList, Resources, Strategy
+from cloudgraft.sdk.errors import CloudgraftError
+from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
+from cloudgraft.web.client import ClientTls
+
+# -- connection --------------------------------------------------------------------------------------------------------
+
+
+T = TypeVar("T")
+_file: Final = click.Path(path_type=Path, dir_okay=False)
+_FILE: Final = Path("discovery.yaml")
+_LISTEN: Final = "127.0.0.1:9010"
+_ANY: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - addresses to listen on
+_OPTIONS: Final = (
+    click.option(
+        "--server",
+        default="",
+        envvar="CLOUDGRAFT_DISCOVERY",
+        metavar="URL",
+        help="The discovery server, such as https://discovery.example:9010; also from $CLOUDGRAFT_DISCOVERY. Default: "
+        "where ./discovery.yaml says that it listens, else http://127.0.0.1:9010.",
+    ),
+    click.option("--cacert", type=_file, metavar="FILE", help="The authority that signed its certificate."),
+    click.option("--cert", type=_file, metavar="FILE", help="Your certificate."),
+    click.option("--key", type=_file, metavar="FILE", help="Its private key."),
+    click.option("--token-file", type=_file, metavar="FILE", help="A file with your token, instead or beside."),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remote:
+    """The server that a command calls, and the client's credentials."""
+
+    server: str
+    tls: ClientTls
+    token_file: Path | None
+
+    def call(self, ask: Callable[[DiscoveryClient], Awaitable[T]]) -> T:
+        """Makes one or more calls; raises CloudgraftError."""
+
+        async def run() -> T:
+            async with DiscoveryClient(self.server, tls=self.tls, token_file=self.token_file, timeout=15.0) as client:
+                return await ask(client)
+
+        return asyncio.run(run())
+
+
+def options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options that select a server; the command gets ``remote``. An error is one line, and exit code 1."""
+
+    @functools.wraps(command)
+    def run(
+        *args: Any,
+        server: str,
+        cacert: Path | None,
+        cert: Path | None,
+        key: Path | None,
+        token_file: Path | None,
+        **kwargs: Any,
+    ) -> None:
+        if (cert is None) != (key is None):
+            raise click.UsageError("--cert and --key go together: give both, or none")
+        remote = Remote(
+            server=server or _default(), tls=ClientTls(ca=cacert, cert=cert, key=key), token_file=token_file
+        )
+        try:
+            command(*args, remote=remote, **kwargs)
+        except CloudgraftError as error:
+            fail(error.message)
+
+    for option in reversed(_OPTIONS):
+        run = option(run)
+    return run
+
+
+def _default() -> str:
+    """The server of the file in this directory. Reads only the keys needed for its address."""
+    try:
+        data = yaml.safe_load(_FILE.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        data = None
+    said = data if isinstance(data, dict) else {}
+    listen = said.get("listen")
+    host, colon, port = (listen if isinstance(listen, str) else _LISTEN).rpartition(":")
+    scheme = "https" if said.get("tls") else "http"
+    return f"{scheme}://{_ANY.get(host, host)}{colon}{port}"
+
+
+# -- clusters ----------------------------------------------------------------------------------------------------------
+
 
 _HEADINGS = ("CLUSTER", "STATE", "FREE", "RESERVED", "NODES", "HEARTBEAT", "LABELS")
 
@@ -191,7 +283,7 @@ def _set(
     """Set the prices of a cluster. They apply from the next search on."""
     wanted = PriceList(
         currency=currency,
-        unit={name: _money(price) for name, price in _pairs(units).items()},
+        unit={name: _money(price) for name, price in _pairs(units, "NAME=PRICE, such as cpu=0.02").items()},
         fixed_per_node=_money(fixed),
         peering_fee=_money(fee),
         valid_from=_time(since),
@@ -202,24 +294,22 @@ def _set(
     click.echo(f"{cluster}: prices set")
 
 
-def _pairs(texts: tuple[str, ...]) -> Mapping[str, str]:
+def _pairs(texts: tuple[str, ...], form: str) -> Mapping[str, str]:
     found = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals and value):
-            raise click.BadParameter(f"{text!r} is not NAME=PRICE, such as cpu=0.02")
+            raise click.BadParameter(f"{text!r} is not {form}")
         found[name] = value
     return found
 
 
 def _money(text: str) -> Decimal:
-    try:
+    with contextlib.suppress(InvalidOperation):
         amount = Decimal(text)
-    except InvalidOperation:
-        raise click.BadParameter(f"{text!r} is no amount of money, such as 0.05") from None
-    if not amount.is_finite() or amount < 0:
-        raise click.BadParameter(f"{text!r} is no amount of money, such as 0.05")
-    return amount
+        if amount.is_finite() and amount >= 0:
+            return amount
+    raise click.BadParameter(f"{text!r} is no amount of money, such as 0.05")
 
 
 def _time(text: str | None) -> datetime | None:
@@ -253,3 +343,74 @@ def _hand_in(remote: Remote, cluster: str, path: Path) -> None:
     content = _read(path)
     remote.call(lambda client: client.set_credentials(cluster, content))
     click.echo(f"{cluster}: credentials set")
+
+
+# -- offers ------------------------------------------------------------------------------------------------------------
+
+
+@click.command(
+    "offers",
+    epilog="\b\nExamples:\n  cloudgraft discovery offers --cpu 2 --memory 4Gi\n"
+    "  cloudgraft discovery offers --cpu 8 --resource nvidia.com/gpu=1 -l country=italy --strategy mostHeadroom",
+)
+@options
+@output_option
+@click.option("--cpu", metavar="QUANTITY", help="Such as 2 or 500m.")
+@click.option("--memory", metavar="QUANTITY", help="Such as 4Gi.")
+@click.option("--resource", "more", multiple=True, metavar="NAME=QUANTITY", help="Any other resource. Repeatable.")
+@click.option("-l", "--selector", default="", metavar="SELECTOR", help="A label selector, as kubectl has it.")
+@click.option("--strategy", type=click.Choice([one.value for one in Strategy]), default="cheapest", show_default=True)
+@click.option("--price-cap", metavar="PRICE", help="At most so much per hour.")
+@click.option("--currency", default="", metavar="CODE", help="Only clusters that ask in this currency.")
+@click.option("--peered", multiple=True, metavar="CLUSTER", help="Peered already. Repeatable.")
+def offers(
+    remote: Remote,
+    output: str,
+    *,
+    cpu: str | None,
+    memory: str | None,
+    more: tuple[str, ...],
+    selector: str,
+    strategy: str,
+    price_cap: str | None,
+    currency: str,
+    peered: tuple[str, ...],
+) -> None:
+    """Search for clusters that could hold a node, as the Liqo driver does, with reasons. Nothing is reserved."""
+    need = Need(
+        resources=_resources(cpu, memory, more),
+        label_selector=selector,
+        strategy=Strategy(strategy),
+        price_cap=None if price_cap is None else _money(price_cap),
+        currency=currency,
+        peered=peered,
+    )
+    found, why_not = remote.call(lambda client: client.explained(need))
+    if output == "json":
+        told = [OfferView.of(offer).model_dump(mode="json", by_alias=True) for offer in found]
+        print_json({"offers": told, "whyNot": dict(why_not)})
+        return
+    if found:
+        headings = ("CLUSTER", "PER HOUR", "PEERED", "HEADROOM", "REASONS")
+        print_table(headings, [_offer_row(offer) for offer in found])
+    else:
+        click.echo("No cluster can meet this.")
+    for cluster, reason in sorted(why_not.items()):
+        click.echo(f"not {clean(cluster)}: {clean(reason)}")
+
+
+def _offer_row(offer: Offer) -> list[object]:
+    price = "-" if offer.price_per_hour is None else f"{offer.price_per_hour.normalize():f} {offer.currency}"
+    peered = "yes" if offer.peered else "no"
+    return [offer.cluster, price, peered, f"{offer.headroom:.0%}", "; ".join(offer.reasons) or "-"]
+
+
+def _resources(cpu: str | None, memory: str | None, more: tuple[str, ...]) -> dict[str, Quantity]:
+    texts = {"cpu": cpu, "memory": memory, **_pairs(more, "NAME=QUANTITY, such as nvidia.com/gpu=1")}
+    try:
+        found = {name: Quantity(text) for name, text in texts.items() if text is not None}
+    except InvalidQuantityError as error:
+        raise click.BadParameter(error.message) from error
+    if not found:
+        raise click.UsageError("say what is needed: --cpu, --memory or --resource")
+    return found

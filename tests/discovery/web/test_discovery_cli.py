@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from cloudgraft.cli.discovery import command
-from cloudgraft.cli.discovery_remote import _default
+from cloudgraft.cli.discovery_clusters import _default
 from cloudgraft.sdk.errors import CloudgraftError
 
 
