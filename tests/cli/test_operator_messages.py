@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from cloudgraft.app.joining_wiring import ClusterLink
-from cloudgraft.app.reload import Reloader, signature
+from cloudgraft.app.reload import Reloader, WatchedFile
 from cloudgraft.app.wiring import make_engine
 from cloudgraft.cli import explain, pause, status
 from cloudgraft.cli.serve import command as serve
@@ -98,7 +98,7 @@ async def test_a_changed_webhook_is_said_to_need_a_restart(tmp_path: Path, caplo
     path.write_text(CONFIG)
     config = load(path)
     engine = make_engine(config)
-    reloader = Reloader(path, config, engine, ClusterLink(config), lambda: load(path), seen=signature(path))
+    reloader = Reloader(WatchedFile(path, lambda: load(path)), config, engine, ClusterLink(config))
     path.write_text(f"{CONFIG}engine: {{webhook: {{url: 'https://alerts.example/hunter2'}}}}\n")
     with caplog.at_level(logging.WARNING, "cloudgraft.cli"):
         await reloader.reload()

@@ -11,7 +11,7 @@ import pytest
 
 from cloudgraft.config import ConfigError, load, parse
 from cloudgraft.config.sections.clouds import EntryPointCloud, PluginCloud
-from cloudgraft.config.sections.store import Postgresql
+from cloudgraft.store.databases.address import PostgresAddress
 from tests.plugins.fake_packages import write_package
 
 CLUSTER = "cluster: prod\n"
@@ -95,14 +95,14 @@ def test_the_journal_may_be_in_postgresql(tmp_path: Path) -> None:
     text = "store: {postgresql: 'db.example:5433/grafts', user: me, passwordFile: pw, leaseDuration: 5s}"
     store = parse(PROVIDER + text, tmp_path).store
     assert store.path is None
-    assert store.postgresql == Postgresql(
+    assert store.postgresql == PostgresAddress(
         host="db.example",
         port=5433,
         database="grafts",
         user="me",
         password_file=tmp_path / "pw",
         sslmode="verify-full",
-        ca=None,
+        sslrootcert="system",
     )
     assert store.lease_duration == timedelta(seconds=5)
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.app.declared_groups import FileComposer
 from cloudgraft.app.engine_wiring import desired_state
 from cloudgraft.app.joining_wiring import ClusterLink
-from cloudgraft.app.reload import Reloader, signature
+from cloudgraft.app.reload import FileComposer, Reloader, WatchedFile
 from cloudgraft.config import load
 from cloudgraft.engine.groups.desired import DesiredState
 from cloudgraft.nodemanager.declared_groups import Declarations
@@ -144,7 +143,7 @@ def _reloader(there: Managed) -> Reloader:
     path, composer = there.rig.directory / "cloudgraft.yaml", there.rig.engine.composer
     assert isinstance(composer, FileComposer)
     config = composer.config
-    return Reloader(path, config, there.rig.engine, composer._link, lambda: load(path), seen=signature(path))
+    return Reloader(WatchedFile(path, lambda: load(path)), config, there.rig.engine, composer._link)
 
 
 async def test_a_group_declared_while_the_file_is_read_again_is_not_lost_nor_is_the_file(there: Managed) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.app.declared_groups import FileComposer
 from cloudgraft.app.joining_wiring import ClusterLink
+from cloudgraft.app.reload import FileComposer
 from cloudgraft.config import load
 from cloudgraft.engine.groups.specs import Money
 from cloudgraft.engine.provider import EngineProvider

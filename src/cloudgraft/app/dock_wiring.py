@@ -7,12 +7,14 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from prometheus_client import CollectorRegistry
 
 from cloudgraft.admin.methods import Method, dock_methods
+from cloudgraft.app.joining_wiring import client_of
 from cloudgraft.config import Config, ConfigError
+from cloudgraft.config.section import convert
 from cloudgraft.config.sections.dock import Dock
 from cloudgraft.dock.access import CallerAccess, rules_of
 from cloudgraft.dock.classes.feed import ClassFeed
@@ -24,13 +26,9 @@ from cloudgraft.dock.hub.metrics import DockMetrics
 from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.drivers.router.driver import drivers_within
 from cloudgraft.engine.engine import Engine
-from cloudgraft.kube.connect import connect, connect_in_cluster
 from cloudgraft.net.connections import ListenerMetrics
 from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
 from cloudgraft.server.tls import ServerFiles
-
-if TYPE_CHECKING:
-    from cloudgraft.kube.client import KubeClient  # needs an extra
 
 log = logging.getLogger("cloudgraft.dock")
 
@@ -61,7 +59,8 @@ class DockLink:
         """
         self._dock = dock
         try:
-            self._client = _client(config) if dock.kubernetes is not None else None
+            # A client of its own: classes are read even where no machine joins.
+            self._client = client_of(config) if dock.kubernetes is not None else None
             self.access = CallerAccess(rules_of(dock), secure=dock.tls is not None, for_engines=for_engines)
             self._feed = ClassFeed(dock, client=self._client)
             self.classes = self._feed.store
@@ -70,9 +69,10 @@ class DockLink:
             )
             self.hub = Hub(access=self.access, classes=self.classes, settings=settings)
             self._engines = EngineService(self.hub, self.classes, self.access)
+            tls = convert(dock.tls, ServerFiles) if dock.tls is not None else None
             handlers = [*self.hub.handlers(), self._engines.handler()]
             self.listener = DockListener(
-                handlers, listen=dock.listen, tls=_tls(dock), settings=settings, access=self.access, metrics=metrics
+                handlers, listen=dock.listen, tls=tls, settings=settings, access=self.access, metrics=metrics
             )
             self.access.watch = self.listener.watch
         except ConfigError:
@@ -151,24 +151,6 @@ async def _end(tasks: list[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
-
-
-def _tls(dock: Dock) -> ServerFiles | None:
-    if dock.tls is None:
-        return None
-    return ServerFiles(cert=dock.tls.cert, key=dock.tls.key, client_ca=dock.tls.client_ca)
-
-
-def _client(config: Config) -> KubeClient | None:
-    """The dock's own client of the cluster: classes are read even where no machine joins."""
-    wanted = config.kubernetes
-    if wanted is None:
-        return None
-    try:
-        return connect(wanted.kubeconfig) if wanted.kubeconfig is not None else connect_in_cluster()
-    except CloudgraftError as error:
-        where = config.where("kubernetes", "inCluster" if wanted.in_cluster else "kubeconfig")
-        raise ConfigError([where.document.problem(where.path, error.message)]) from error
 
 
 # -- driver events -----------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from cloudgraft.config import (
     parse_options,
     refusals,
 )
+from cloudgraft.config.section import convert
 from cloudgraft.config.sections.clouds import EntryPointCloud, PluginCloud
 from cloudgraft.config.sections.engine import Guards
 from cloudgraft.config.sections.groups import Group, Template
@@ -196,17 +197,11 @@ def _placed(options: Any, config: Config, name: str) -> Any:
 def _cloud_settings(config: Config, name: str) -> CloudSettings:
     cloud = config.clouds[name]
     engine = cloud.engine
-    return CloudSettings(
+    return convert(
+        engine,
+        CloudSettings,
         name=name,
         driver=cloud.driver,
-        observe_every=engine.observe_every,
-        list_timeout=engine.list_timeout,
-        max_list_machines=engine.max_list_machines,
-        max_list_bytes=engine.max_list_bytes,
-        create_timeout=engine.create_timeout,
-        delete_timeout=engine.delete_timeout,
-        max_calls=engine.max_calls,
-        calls_per_second=engine.calls_per_second,
         backoff_initial=engine.backoff.initial,
         backoff_max=engine.backoff.max,
         guards=_limits(engine.guards),
@@ -216,12 +211,7 @@ def _cloud_settings(config: Config, name: str) -> CloudSettings:
 
 def _limits(guards: Guards) -> GuardLimits:
     spend = guards.max_spend_per_day
-    return GuardLimits(
-        max_machines=guards.max_machines,
-        max_creates_per_hour=guards.max_creates_per_hour,
-        max_deletes_per_hour=guards.max_deletes_per_hour,
-        max_spend_per_day=Money(amount=spend.amount, currency=spend.currency) if spend else None,
-    )
+    return convert(guards, GuardLimits, max_spend_per_day=convert(spend, Money) if spend else None)
 
 
 # -- groups ------------------------------------------------------------------------------------------------------------
@@ -238,17 +228,8 @@ def _group(config: Config, group: Group, cls: type | None) -> GroupDeclaration:
     for key, value in (("labels", dict(group.template.labels)), ("taints", _taints(group.template))):
         if value and key in given_to_nodes(cls):  # such a driver sets the template's labels and taints on nodes (R69)
             machine.setdefault(key, value)
-    return GroupDeclaration(
-        id=group.id,
-        cloud=group.cloud,
-        min_size=group.min_size,
-        max_size=group.max_size,
-        machine=machine,
-        template=_template(group.template),
-        zone=group.zone,
-        options=group.options,
-        price=Money(amount=group.price.hourly, currency=group.price.currency) if group.price else None,
-    )
+    price = Money(amount=group.price.hourly, currency=group.price.currency) if group.price else None
+    return convert(group, GroupDeclaration, machine=machine, template=_template(group.template), price=price)
 
 
 def _taints(template: Template) -> list[dict[str, str]]:
@@ -256,41 +237,25 @@ def _taints(template: Template) -> list[dict[str, str]]:
 
 
 def _template(template: Template) -> TemplateDeclaration:
-    return TemplateDeclaration(
-        labels=template.labels,
-        annotations=template.annotations,
+    return convert(
+        template,
+        TemplateDeclaration,
         taints=[taint.as_taint() for taint in template.taints],
-        capacity=template.capacity,
-        allocatable=template.allocatable,
-        reserved=template.reserved,
         eviction_memory=template.eviction_hard.memory,
         eviction_nodefs=template.eviction_hard.nodefs,
     )
 
 
 def _settings(config: Config) -> EngineSettings:
-    engine, repair = config.engine, config.engine.repair
-    return EngineSettings(
-        create_deadline=engine.create_deadline,
-        join_deadline=engine.join_deadline,
-        failed_ttl=engine.failed_ttl,
-        first_list_timeout=engine.first_list_timeout,
-        node_memory=engine.node_memory,
+    engine, absence = config.engine, config.engine.mass_absence
+    return convert(
+        engine,
+        EngineSettings,
         keep_gone=config.store.keep_gone,
         keep_events=config.store.keep_events,
         guards=_limits(config.guards),
-        repair=RepairSettings(
-            enabled=repair.enabled,
-            after=repair.after,
-            not_ready_after=repair.not_ready_after,
-            max_share=repair.max_share,
-        ),
-        absence=BreakerLimit(
-            share=engine.mass_absence.share,
-            few=engine.mass_absence.few,
-            hold=engine.mass_absence.hold.total_seconds(),
-            looks=engine.mass_absence.lists,
-        ),
+        repair=convert(engine.repair, RepairSettings),
+        absence=convert(absence, BreakerLimit, hold=absence.hold.total_seconds(), looks=absence.lists),
         delete_orphans=engine.orphans.delete,
         gpu_label=engine.gpu_label or "",
     )

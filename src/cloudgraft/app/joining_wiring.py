@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from cloudgraft.config import Config, ConfigError, Problem
-from cloudgraft.config.sections.cluster import Kubernetes
+from cloudgraft.config.sections.cluster import Reach
 from cloudgraft.engine.groups.desired import Joining
 from cloudgraft.joining.cluster import Cluster
 from cloudgraft.joining.tokens import Tokens
@@ -25,7 +25,7 @@ class ClusterLink:
 
     def __init__(self, config: Config) -> None:
         """Makes no call yet. Raises ConfigError with every error of `kubernetes` and `join`."""
-        self._client = _client(config)
+        self._client = client_of(config)
         self.cluster: Cluster | None = None
         self._tokens: Tokens | None = None
         if self._client is not None and config.kubernetes is not None:
@@ -68,18 +68,18 @@ class ClusterLink:
             raise ConfigError(problems) from error
 
 
-def _client(config: Config) -> KubeClient | None:
+def client_of(config: Config) -> KubeClient | None:
+    """A client of the configured cluster; None without one. Raises ConfigError when it cannot be made."""
     wanted = config.kubernetes
     if wanted is None:
         return None
     try:
-        return _connected(wanted)
+        return connected(wanted)
     except CloudgraftError as error:
         where = config.where("kubernetes", "inCluster" if wanted.in_cluster else "kubeconfig")
         raise ConfigError([where.document.problem(where.path, error.message)]) from error
 
 
-def _connected(wanted: Kubernetes) -> KubeClient:
-    if wanted.kubeconfig is not None:
-        return connect(wanted.kubeconfig)
-    return connect_in_cluster()
+def connected(reach: Reach) -> KubeClient:
+    """A client of the cluster that a section names."""
+    return connect(reach.kubeconfig) if reach.kubeconfig is not None else connect_in_cluster()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from cloudgraft.config import Config
-from cloudgraft.config.sections.store import Postgresql
 from cloudgraft.sdk.errors import PreconditionError
 from cloudgraft.store.databases.address import PostgresAddress, is_url
 from cloudgraft.store.databases.database import Database
@@ -20,10 +19,9 @@ def journal_from(config: Config) -> tuple[SqlJournal, Lease | None]:
 
     A SQLite file needs no lease: the process that has it open locks the others out. The journal closes the lease.
     """
-    database = config.store.postgresql
-    if database is None:
+    address = config.store.postgresql
+    if address is None:
         return SqlJournal.sqlite(_path(config), cluster=config.cluster, cluster_id=config.cluster_id), None
-    address = postgres_address(database)
     lease = Lease(
         address,
         seconds=config.store.lease_duration.total_seconds(),
@@ -35,10 +33,10 @@ def journal_from(config: Config) -> tuple[SqlJournal, Lease | None]:
 
 def database_from(config: Config) -> Database:
     """The database of that journal, for maintenance commands while no server runs."""
-    database = config.store.postgresql
-    if database is None:
+    address = config.store.postgresql
+    if address is None:
         return SqliteDatabase(_path(config))
-    return PostgresDatabase(postgres_address(database), patient=True)
+    return PostgresDatabase(address, patient=True)
 
 
 def database_at(place: str) -> Database:
@@ -52,17 +50,3 @@ def _path(config: Config) -> Path:
     if config.store.path is None:
         raise PreconditionError("the configuration does not say where the journal is: set store.path")
     return config.store.path
-
-
-def postgres_address(database: Postgresql) -> PostgresAddress:
-    """The address and user of a configured PostgreSQL."""
-    return PostgresAddress(
-        host=database.host,
-        port=database.port,
-        database=database.database,
-        user=database.user,
-        password_file=database.password_file,
-        sslmode=database.sslmode,
-        # libpq uses the system's CAs only on request.
-        sslrootcert=str(database.ca) if database.ca else "system" if database.sslmode == "verify-full" else "",
-    )

@@ -1,4 +1,4 @@
-"""Reloads a changed configuration file: on SIGHUP, and when the file changes."""
+"""Reloads a changed configuration file: on SIGHUP, and when the file changes. Combines it with declared groups."""
 
 from __future__ import annotations
 
@@ -7,30 +7,120 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
+from typing import Generic, TypeVar
 
-from cloudgraft.app.declared_groups import FileComposer
 from cloudgraft.app.dock_wiring import DockLink
 from cloudgraft.app.engine_wiring import desired_state
 from cloudgraft.app.joining_wiring import ClusterLink
-from cloudgraft.config import Config, with_groups
+from cloudgraft.config import Config, ConfigError, with_groups
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.groups.desired import DesiredState, Joining
 from cloudgraft.engine.new_records import happened
 from cloudgraft.sdk.errors import CloudgraftError
-from cloudgraft.store.records import Change
+from cloudgraft.store.records import Change, DeclaredGroup
+
+# -- declared groups ---------------------------------------------------------------------------------------------------
+
+
+log = logging.getLogger("cloudgraft.cli")
+
+
+class FileComposer:
+    """Combines the last valid file with declared groups."""
+
+    def __init__(self, config: Config, link: ClusterLink, dock: DockLink | None) -> None:
+        self.config = config
+        self.turn = asyncio.Lock()
+        self._link = link
+        self._dock = dock
+
+    def file_ids(self) -> frozenset[str]:
+        """The ids of the groups in the file."""
+        return frozenset(group.id for group in self.config.groups())
+
+    async def checked(self, documents: Sequence[Mapping[str, object]]) -> tuple[DesiredState, Joining]:
+        """The whole configuration with these groups; raises ConfigError when they are not valid."""
+        return await asyncio.to_thread(self._made, documents)
+
+    async def compose(self, declared: Sequence[DeclaredGroup]) -> tuple[DesiredState, Joining]:
+        """The whole configuration; omits and reports a group that conflicts with the file."""
+        try:
+            return await self.checked([group.document for group in declared])
+        except ConfigError:
+            good: list[Mapping[str, object]] = []
+            for group in declared:
+                try:
+                    await self.checked([*good, group.document])
+                    good.append(group.document)
+                except ConfigError as error:
+                    log.error(  # noqa: TRY400 - a traceback would not help to find the mistake
+                        "a group that an operator declared is not served: %s", error.message, extra={"group": group.id}
+                    )
+            return await self.checked(good)
+
+    def _made(self, documents: Sequence[Mapping[str, object]]) -> tuple[DesiredState, Joining]:
+        whole = with_groups(self.config, documents)
+        return desired_state(whole, self._dock), self._link.joining_for(whole)
+
 
 # -- watched file ------------------------------------------------------------------------------------------------------
-# Reloads a configuration file on SIGHUP, and when the file changes.
 
 
 _EVERY = 2.0  # seconds between two checks of the file
-Signature = tuple[int, ...]
+C = TypeVar("C")
 
 
-def signature(path: Path) -> Signature:
+class WatchedFile(Generic[C]):
+    """A configuration file that is read again on SIGHUP, and when it changes."""
+
+    def __init__(self, path: Path, load: Callable[[], C]) -> None:
+        """``load`` reads the file, with the options of the command line. Make this before it is first called."""
+        self.path = path
+        self.load = load
+        self._seen = _signature(path)
+
+    @contextlib.asynccontextmanager
+    async def watching(self, reload: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+        """Calls ``reload`` on changes while the block lasts."""
+        loop, told = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_signal_handler(signal.SIGHUP, told.set)
+        task = asyncio.create_task(self._watch(reload, told), name="configuration")
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGHUP)
+            task.cancel()
+            await asyncio.wait({task})
+
+    def following(self, apply: Callable[[C], None], own_log: logging.Logger) -> AbstractAsyncContextManager[None]:
+        """Applies each valid version of the file while the block lasts. An invalid one changes nothing."""
+
+        async def reload() -> None:
+            try:
+                apply(await asyncio.to_thread(self.load))
+            except CloudgraftError as error:
+                own_log.warning("%s is not valid, and the old configuration stays: %s", self.path.name, error)
+            else:
+                own_log.info("the configuration was read again")
+
+        return self.watching(reload)
+
+    async def _watch(self, reload: Callable[[], Awaitable[None]], told: asyncio.Event) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_EVERY):
+                    await told.wait()
+            found = await asyncio.to_thread(_signature, self.path)
+            if found != self._seen or told.is_set():
+                self._seen = found
+                told.clear()
+                await reload()
+
+
+def _signature(path: Path) -> tuple[int, ...]:
     """A value that changes when the file was changed or replaced; a mounted ConfigMap is replaced by its link."""
     try:
         found = os.stat(path)  # noqa: PTH116 - follows links, in one call
@@ -39,33 +129,8 @@ def signature(path: Path) -> Signature:
     return (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
-@contextlib.asynccontextmanager
-async def watching(path: Path, reload: Callable[[], Awaitable[None]], *, seen: Signature) -> AsyncIterator[None]:
-    """Calls ``reload`` on changes while the block lasts; ``seen`` is the file's signature when it was last read."""
-    loop, told = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_signal_handler(signal.SIGHUP, told.set)
-    task = asyncio.create_task(_watch(path, reload, seen, told), name="configuration")
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(signal.SIGHUP)
-        task.cancel()
-        await asyncio.wait({task})
+# -- engine ------------------------------------------------------------------------------------------------------------
 
-
-async def _watch(path: Path, reload: Callable[[], Awaitable[None]], seen: Signature, told: asyncio.Event) -> None:
-    while True:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_EVERY):
-                await told.wait()
-        found = await asyncio.to_thread(signature, path)
-        if found != seen or told.is_set():
-            seen = found
-            told.clear()
-            await reload()
-
-
-log = logging.getLogger("cloudgraft.cli")
 
 _FIXED: Mapping[str, Callable[[Config], object]] = {
     "cluster": lambda config: config.cluster,
@@ -90,32 +155,26 @@ class Reloader:
 
     def __init__(
         self,
-        path: Path,
+        file: WatchedFile[Config],
         config: Config,
         engine: Engine,
         link: ClusterLink,
-        load: Callable[[], Config],
         *,
-        seen: Signature,
         dock: DockLink | None = None,
         then: Callable[[Config], None] | None = None,
     ) -> None:
-        """``load`` reads the file again, with the options of the command line. ``seen`` is its signature when it was
-        first read. ``then`` is called with each valid configuration.
-        """
+        """``then`` is called with each valid configuration."""
         self.problem = ""  # the error of the current file
-        self._path = path
+        self._file = file
         self._config = config
         self._engine = engine
         self._link = link
-        self._load = load
-        self._seen = seen
         self._dock = dock
         self._then = then
 
     def watching(self) -> AbstractAsyncContextManager[None]:
         """Watches for as long as the block lasts."""
-        return watching(self._path, self.reload, seen=self._seen)
+        return self._file.watching(self.reload)
 
     async def reload(self) -> None:
         """Reads the file and passes it to the engine, or reports why it cannot."""
@@ -125,7 +184,7 @@ class Reloader:
 
     async def _reload(self) -> None:
         try:
-            config = await asyncio.to_thread(self._load)
+            config = await asyncio.to_thread(self._file.load)
             wanted, joining = await asyncio.to_thread(self._composed, config)
         except CloudgraftError as error:
             await self._refuse(str(error))
@@ -160,7 +219,9 @@ class Reloader:
 
     async def _refuse(self, problem: str) -> None:
         self.problem = problem
-        message = f"{self._path.name} is not valid, and the old configuration stays: {'; '.join(problem.splitlines())}"
+        message = (
+            f"{self._file.path.name} is not valid, and the old configuration stays: {'; '.join(problem.splitlines())}"
+        )
         event = happened("refused_config", self._engine.clock.now(), message)
         try:
             self._engine.check_leader()

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol, assert_never, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, assert_never, runtime_checkable
 
+from cloudgraft.admin.server import AdminServer
 from cloudgraft.admin.sockets import check_path
-from cloudgraft.app.declared_groups import FileComposer
 from cloudgraft.app.dock_wiring import DockLink
 from cloudgraft.app.engine_wiring import desired_state, plugin_spec
 from cloudgraft.app.joining_wiring import ClusterLink
 from cloudgraft.app.journals import journal_from
-from cloudgraft.app.node_manager_fronts import make_front
+from cloudgraft.app.reload import FileComposer, WatchedFile
 from cloudgraft.client import Address, CloudConfig, Connection, RemoteProvider
 from cloudgraft.config import Config, ConfigError, Problem, Where, parse_options
 from cloudgraft.config.explain import did_you_mean
 from cloudgraft.config.problems import printable
+from cloudgraft.config.section import convert
 from cloudgraft.config.sections.providers import (
     EntryPointProvider,
     ExternalGrpcProvider,
@@ -35,7 +38,7 @@ from cloudgraft.engine.reporting.webhook import Webhook, WebhookSettings
 from cloudgraft.plugins.host import remote as plugin_provider
 from cloudgraft.plugins.registry import Kind, find
 from cloudgraft.sdk.blocking import as_provider
-from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
+from cloudgraft.sdk.errors import InternalError, InvalidArgumentError, UnsupportedError
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.server.listener import Access, ListenerLimits
 from cloudgraft.server.serve import ServeOptions
@@ -44,6 +47,10 @@ from cloudgraft.server.transport import Transport
 from cloudgraft.service.merge import MergedProvider
 from cloudgraft.service.metrics import ServiceMetrics
 from cloudgraft.service.snapshot import SnapshotProvider, SnapshotSettings
+
+if TYPE_CHECKING:
+    from cloudgraft.nodemanager.front.provider import NodeManagerProvider as Front  # needs an extra
+
 
 ENGINE = "engine"  # the engine's name among the providers
 
@@ -147,21 +154,16 @@ def make_engine(config: Config, link: ClusterLink | None = None, dock: DockLink 
 
 def serve_options(config: Config) -> ServeOptions:
     """The server options of a configuration."""
-    server, tls = config.server, config.server.tls
-    return ServeOptions(
-        listen=server.listen,
-        tls=TlsFiles(cert=tls.cert, key=tls.key, client_ca=tls.client_ca) if tls else None,
+    server, tls, limits = config.server, config.server.tls, config.server.limits
+    return convert(
+        server,
+        ServeOptions,
+        tls=convert(tls, TlsFiles) if tls else None,
         allowed_clients=tls.allowed_clients if tls else (),
-        insecure=server.insecure,
-        ops=server.ops,
         deadline=server.deadline.total_seconds(),
         grace=server.grace.total_seconds(),
-        force_options=server.force_options,
-        limits=ListenerLimits(
-            connections=server.limits.connections,
-            streams=server.limits.streams,
-            handshake=server.limits.handshake.total_seconds(),
-            idle=server.limits.idle.total_seconds(),
+        limits=convert(
+            limits, ListenerLimits, handshake=limits.handshake.total_seconds(), idle=limits.idle.total_seconds()
         ),
         transport=Transport(server.transport),
     )
@@ -176,7 +178,7 @@ def _member(
     if isinstance(entry, ExternalGrpcProvider):
         return _behind_snapshot(name, _remote(entry), entry.snapshot, metrics, call_timeout=entry.timeout)
     if isinstance(entry, NodeManagerProvider):
-        front = make_front(name, entry)
+        front = _front(name, entry)
         _watch(name, front, metrics)
         return front
     if isinstance(entry, PluginProvider):
@@ -201,6 +203,27 @@ def _remote(entry: ExternalGrpcProvider) -> RemoteProvider:
             )
         )
     )
+
+
+def _front(name: str, entry: NodeManagerProvider) -> Front:
+    """The provider of an entry with `type: node-manager`; opens no connection yet."""
+    try:
+        from cloudgraft.nodemanager.front.provider import FrontSettings, ManagerLink  # noqa: PLC0415 - needs an extra
+        from cloudgraft.nodemanager.front.provider import NodeManagerProvider as Front  # noqa: PLC0415
+        from cloudgraft.web.client import ClientTls, WebClient  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise UnsupportedError(f"a node manager needs {error.name}: pip install 'cloudgraft[web]'") from error
+    tls, timeout, snapshot = entry.tls, entry.timeout.total_seconds(), entry.snapshot
+    client = WebClient(
+        entry.address,
+        tls=convert(tls, ClientTls) if tls is not None else None,
+        token_file=entry.token_file,
+        timeout=timeout,
+    )
+    settings = FrontSettings(
+        refresh_every=snapshot.refresh_every.total_seconds(), max_staleness=snapshot.max_staleness.total_seconds()
+    )
+    return Front(ManagerLink(client, timeout=timeout), name=name, settings=settings)
 
 
 def _plugin(name: str, entry: PluginProvider) -> plugin_provider.PluginProvider:
@@ -246,12 +269,9 @@ def make_webhook(config: Config) -> Webhook | None:
     wanted = config.engine.webhook
     if wanted is None:
         return None
-    settings = WebhookSettings(
-        url=wanted.url, token_file=wanted.token_file, headers_file=wanted.headers_file, kinds=wanted.kinds
-    )
     _check_kinds(config, wanted.kinds)
     try:
-        return Webhook(settings, config.cluster)
+        return Webhook(convert(wanted, WebhookSettings), config.cluster)
     except InvalidArgumentError as error:
         raise _problem(config.where("engine", "webhook", "url"), error.message) from error
 
@@ -275,9 +295,36 @@ def admin_place(config: Config) -> Access | Path:
             raise _problem(config.where("admin", "listen"), error.message) from error
     if tls is None:
         raise InternalError("an admin port without TLS")  # the configuration does not allow it
-    files = TlsFiles(cert=tls.cert, key=tls.key, client_ca=tls.client_ca)
-    return Access(listen=address, tls=files, allowed_clients=tls.allowed_clients)
+    return Access(listen=address, tls=convert(tls, TlsFiles), allowed_clients=tls.allowed_clients)
 
 
 def _problem(where: Where, message: str, suggestion: str = "") -> ConfigError:
     return ConfigError([where.document.problem(where.path, message, suggestion)])
+
+
+# -- dock without an engine --------------------------------------------------------------------------------------------
+
+
+class DockAlone:
+    """Runs a :class:`DockLink` where there is no engine: its port, its admin socket, and the reload of its file."""
+
+    def __init__(self, file: WatchedFile[Config], config: Config, link: DockLink) -> None:
+        """Raises ConfigError for an admin address that cannot be used."""
+        self._file = file
+        self._place = admin_place(config)
+        self._link = link
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Serves for as long as the block lasts. A changed file brings other clients and machine classes."""
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._link.running())
+            admin = AdminServer(self._link.methods(), self._place)
+            await admin.start()
+            stack.push_async_callback(admin.stop, 1.0)
+            await stack.enter_async_context(
+                self._file.following(
+                    lambda config: self._link.replace(config.dock), logging.getLogger("cloudgraft.dock")
+                )
+            )
+            yield

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from cloudgraft.app import logs
+from cloudgraft.app.joining_wiring import connected
 from cloudgraft.app.memory_dumps import forbid_memory_dumps
-from cloudgraft.config.programs.discovery_agent import AgentConfig, AgentPrices, load_agent
-from cloudgraft.config.sections.cluster import Reach
+from cloudgraft.config.programs.discovery_agent import AgentConfig, load_agent
+from cloudgraft.config.section import convert
 from cloudgraft.discovery.agent.agent import Agent, AgentSettings, cluster_id_of
 from cloudgraft.discovery.agent.measure import Margin, Rules
 from cloudgraft.discovery.client import DiscoveryClient
 from cloudgraft.discovery.model import ClusterSpec, Network, NetworkMode, PriceList
-from cloudgraft.kube.connect import connect, connect_in_cluster
 from cloudgraft.sdk.backoff import Backoff
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.sdk.quantity import Quantity
@@ -56,10 +56,9 @@ def agent(path: Path, verbosity: int | None, log_format: str | None, *, check: b
       cloudgraft discovery agent --config agent.yaml
       cloudgraft discovery agent --config agent.yaml --check
     """
-    given = {"log.level": verbosity, "log.format": log_format}
     if not check:
         forbid_memory_dumps()
-    config = load_agent(path, overrides={key: value for key, value in given.items() if value is not None})
+    config = load_agent(path, overrides={"log.level": verbosity, "log.format": log_format})
     if check:
         click.echo(f"{path}: good (announces to {config.server.address})")
         return
@@ -69,7 +68,7 @@ def agent(path: Path, verbosity: int | None, log_format: str | None, *, check: b
 
 async def _run(config: AgentConfig) -> None:
     tls = config.server.tls
-    files = ClientTls(ca=tls.ca, cert=tls.cert, key=tls.key) if tls is not None else None
+    files = convert(tls, ClientTls) if tls is not None else None
     kube = connected(config.kubernetes)
     try:
         async with DiscoveryClient(config.server.address, tls=files, token_file=config.server.token_file) as client:
@@ -109,28 +108,15 @@ async def _id_of(kube: KubeClient) -> str:
         await asyncio.sleep(backoff.next())
 
 
-def connected(reach: Reach) -> KubeClient:
-    """A client of the configured cluster."""
-    if reach.kubeconfig is not None:
-        return connect(reach.kubeconfig)
-    return connect_in_cluster()
-
-
 def settings_of(config: AgentConfig, id_: str) -> AgentSettings:
     """The agent's settings of a configuration."""
     said, network = config.cluster, config.cluster.network
-    spec = ClusterSpec(
+    spec = convert(
+        said,
+        ClusterSpec,
         id=id_,
         display_name=said.display_name or "",
-        labels=said.labels,
-        max_nodes=said.max_nodes,
-        resource_slice_class=said.resource_slice_class,
-        network=Network(
-            mode=NetworkMode(network.mode),
-            address=network.address or "",
-            port=network.port,
-            node_port=network.node_port,
-        ),
+        network=convert(network, Network, mode=NetworkMode(network.mode), address=network.address or ""),
     )
     rules = Rules(
         margins={name: _margin(text) for name, text in config.share.margin.items()},
@@ -140,17 +126,9 @@ def settings_of(config: AgentConfig, id_: str) -> AgentSettings:
     return AgentSettings(
         spec=spec,
         rules=rules,
-        prices=_prices(config.prices),
+        prices=convert(config.prices, PriceList) if config.prices is not None else None,
         credentials_file=config.credentials_file,
         every=config.heartbeat / timedelta(seconds=1),
-    )
-
-
-def _prices(said: AgentPrices | None) -> PriceList | None:
-    if said is None:
-        return None
-    return PriceList(
-        currency=said.currency, unit=said.unit, fixed_per_node=said.fixed_per_node, peering_fee=said.peering_fee
     )
 
 

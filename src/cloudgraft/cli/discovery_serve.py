@@ -14,18 +14,18 @@ import click
 from prometheus_client import CollectorRegistry
 
 from cloudgraft.app import logs
-from cloudgraft.app.journals import postgres_address
+from cloudgraft.app.joining_wiring import connected
 from cloudgraft.app.memory_dumps import forbid_memory_dumps
-from cloudgraft.app.reload import signature, watching
-from cloudgraft.cli.discovery_agent import connected
+from cloudgraft.app.reload import WatchedFile
 from cloudgraft.config.programs.discovery import DiscoveryConfig, load_discovery
+from cloudgraft.config.section import convert
 from cloudgraft.discovery.api.app import PeriodicWork, discovery_app
 from cloudgraft.discovery.importer import Importer
 from cloudgraft.discovery.service import Discovery
 from cloudgraft.discovery.store.vault import Vault
 from cloudgraft.net.connections import ListenerMetrics
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError
-from cloudgraft.server.signals import StopSignals
+from cloudgraft.server.signals import run_until_signal
 from cloudgraft.store.databases.database import Database
 from cloudgraft.web.authentication import AuditLog, ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener, WebTls
@@ -77,12 +77,11 @@ def serve(path: Path, verbosity: int | None, log_format: str | None, *, check: b
 
     SIGHUP, and a change of the file, bring other clients and other keys into effect.
     """
-    given = {"log.level": verbosity, "log.format": log_format}
-    overrides = {key: value for key, value in given.items() if value is not None}
+    overrides = {"log.level": verbosity, "log.format": log_format}
     if not check:
         forbid_memory_dumps()
-    seen = signature(path)
-    config = load_discovery(path, overrides=overrides)
+    file = WatchedFile(path, lambda: load_discovery(path, overrides=overrides))
+    config = file.load()
     server = DiscoveryServer(config)
     if check:
         click.echo(f"{path}: good ({len(config.clients)} clients)")
@@ -90,22 +89,12 @@ def serve(path: Path, verbosity: int | None, log_format: str | None, *, check: b
     logs.configure(config.log.level, config.log.format)
     signal.signal(signal.SIGHUP, lambda *_: None)  # ignored until the watch handles it
 
-    async def reload() -> None:
-        try:
-            server.replace(await asyncio.to_thread(load_discovery, path, overrides=overrides))
-        except CloudgraftError as error:
-            _LOG.warning("%s is not valid, and the old configuration stays: %s", path.name, error)
+    @asynccontextmanager
+    async def parts() -> AsyncIterator[None]:
+        async with server.running(upgrade=upgrade), file.following(server.replace, _LOG):
+            yield
 
-    async def run() -> None:
-        with StopSignals() as told:
-            try:
-                async with server.running(upgrade=upgrade), watching(path, reload, seen=seen):
-                    await told.wait()
-            except asyncio.CancelledError:
-                if not told.while_starting:
-                    raise
-
-    asyncio.run(run())
+    asyncio.run(run_until_signal(parts()))
 
 
 @click.command(
@@ -153,7 +142,7 @@ class DiscoveryServer:
                 legacy_list=config.legacy_list,
             ),
             listen=config.listen,
-            tls=_tls(config),
+            tls=convert(config.tls, WebTls) if config.tls is not None else None,
             connections=config.limits.connections,
             metrics=ListenerMetrics(self.registry),
         )
@@ -185,7 +174,6 @@ class DiscoveryServer:
         self.gatekeeper.replace(_rules(config))
         if vault is not None:
             self.core.use_vault(vault)
-        _LOG.info("the configuration was read again")
 
     async def _ready(self) -> str:
         try:
@@ -223,7 +211,7 @@ def _core(config: DiscoveryConfig) -> Discovery:
 def _database(config: DiscoveryConfig) -> Database:
     postgresql = config.store.postgresql
     if postgresql is not None:
-        return Discovery.postgresql(postgres_address(postgresql))
+        return Discovery.postgresql(postgresql)
     if config.store.path is None:
         raise PreconditionError("the file does not say where the database is: set store.path")
     return Discovery.sqlite(config.store.path)
@@ -238,19 +226,8 @@ def _vault(config: DiscoveryConfig) -> Vault | None:
     )
 
 
-def _tls(config: DiscoveryConfig) -> WebTls | None:
-    tls = config.tls
-    return None if tls is None else WebTls(cert=tls.cert, key=tls.key, client_ca=tls.client_ca)
-
-
 def _rules(config: DiscoveryConfig) -> list[ClientRule]:
     return [
-        ClientRule(
-            name=client.name,
-            role=client.role,
-            certificate=client.certificate or "",
-            token_file=client.token_file,
-            scope=client.cluster or "",
-        )
+        convert(client, ClientRule, certificate=client.certificate or "", scope=client.cluster or "")
         for client in config.clients
     ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from prometheus_client import CollectorRegistry
 from cloudgraft.app import logs
 from cloudgraft.app.dock_wiring import DockLink
 from cloudgraft.app.memory_dumps import forbid_memory_dumps
-from cloudgraft.app.reload import signature
-from cloudgraft.app.standalone_dock import DockAlone
+from cloudgraft.app.reload import WatchedFile
+from cloudgraft.app.wiring import DockAlone
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.dock_connect import command as connect_command
@@ -26,7 +27,7 @@ from cloudgraft.net.connections import ListenerMetrics
 from cloudgraft.sdk.errors import PreconditionError, UnsupportedError
 from cloudgraft.server.ops import OpsServer
 from cloudgraft.server.serve import settle
-from cloudgraft.server.signals import StopSignals
+from cloudgraft.server.signals import run_until_signal
 
 _HEADINGS = ("KIND", "API VERSION", "DRIVER", "PROTOCOL", "WHO", "FOR", "STATE", "IN FLIGHT", "DONE", "LAST ERROR")
 
@@ -69,8 +70,7 @@ def command(
         return
     if path is None:
         raise click.UsageError("say which file: --config FILE")
-    given = {"log.level": verbosity, "log.format": log_format}
-    overrides = {key: value for key, value in given.items() if value is not None}
+    overrides = {"log.level": verbosity, "log.format": log_format}
 
     def read() -> Config:
         config = load(path, overrides=overrides)
@@ -79,13 +79,13 @@ def command(
 
     if not check:
         forbid_memory_dumps()
-    seen = signature(path)
-    config = read()
+    file = WatchedFile(path, read)
+    config = file.load()
     dock = _section(config)
     registry = CollectorRegistry()
     listeners = ListenerMetrics(registry)
     link = DockLink(config, dock, for_engines=True, metrics=listeners)
-    alone = DockAlone(path, config, link, read, seen=seen)
+    alone = DockAlone(file, config, link)
     if check:
         found = (f"{len(dock.drivers)} drivers", f"{len(dock.engines)} engines", f"{len(dock.classes)} machine classes")
         click.echo(f"{path}: good ({', '.join(found)})")
@@ -93,7 +93,7 @@ def command(
     logs.configure(config.log.level, config.log.format)
     signal.signal(signal.SIGHUP, lambda *_: None)  # ignored until the watch handles it
     link.register(registry)
-    asyncio.run(_serve(config, alone, registry, listeners))
+    asyncio.run(run_until_signal(_parts(config, alone, registry, listeners)))
 
 
 def _section(config: Config) -> Dock:
@@ -105,23 +105,21 @@ def _section(config: Config) -> Dock:
     return config.dock
 
 
-async def _serve(config: Config, alone: DockAlone, registry: CollectorRegistry, listeners: ListenerMetrics) -> None:
+@asynccontextmanager
+async def _parts(
+    config: Config, alone: DockAlone, registry: CollectorRegistry, listeners: ListenerMetrics
+) -> AsyncIterator[None]:
     phase = "starting"
-    with StopSignals() as told:
-        try:
-            async with AsyncExitStack() as stack:
-                if config.server.ops is not None:
-                    ops = OpsServer(config.server.ops, registry, lambda: phase, listeners)
-                    await ops.start()
-                    stack.push_async_callback(ops.stop)
-                await stack.enter_async_context(alone.running())
-                phase = ""
-                settle()
-                await told.wait()
-                phase = "stopping"
-        except asyncio.CancelledError:
-            if not told.while_starting:
-                raise
+    async with AsyncExitStack() as stack:
+        if config.server.ops is not None:
+            ops = OpsServer(config.server.ops, registry, lambda: phase, listeners)
+            await ops.start()
+            stack.push_async_callback(ops.stop)
+        await stack.enter_async_context(alone.running())
+        phase = ""
+        settle()
+        yield
+        phase = "stopping"
 
 
 @command.command("drivers", epilog="\b\nExamples:\n  cloudgraft dock drivers\n  cloudgraft dock drivers -o json")

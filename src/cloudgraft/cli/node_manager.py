@@ -12,12 +12,12 @@ from pathlib import Path
 import click
 
 from cloudgraft.app import logs
-from cloudgraft.app.declared_groups import FileComposer
 from cloudgraft.app.memory_dumps import forbid_memory_dumps
-from cloudgraft.app.reload import Reloader, signature
+from cloudgraft.app.reload import FileComposer, Reloader, WatchedFile
 from cloudgraft.app.wiring import Assembly, assemble
 from cloudgraft.cli.serve import Sidecars
 from cloudgraft.config import Config, ConfigError, load
+from cloudgraft.config.section import convert
 from cloudgraft.config.sections.node_manager import NodeManager
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.provider import EngineProvider
@@ -25,7 +25,7 @@ from cloudgraft.nodemanager.api.app import manager_app
 from cloudgraft.nodemanager.manager import Manager
 from cloudgraft.server.ops import OpsServer
 from cloudgraft.server.serve import settle
-from cloudgraft.server.signals import StopSignals
+from cloudgraft.server.signals import run_until_signal
 from cloudgraft.service.metrics import ServiceMetrics
 from cloudgraft.web.authentication import AuditLog, ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener, WebTls
@@ -67,8 +67,7 @@ def command(path: Path, listen: str | None, verbosity: int | None, log_format: s
     SIGTERM and SIGINT let requests in flight end. SIGHUP, and a change of the file, bring new clouds, groups, guards,
     limits and clients into effect.
     """
-    given = {"nodeManager.listen": listen, "log.level": verbosity, "log.format": log_format}
-    overrides = {key: value for key, value in given.items() if value is not None}
+    overrides = {"nodeManager.listen": listen, "log.level": verbosity, "log.format": log_format}
 
     def read() -> Config:
         config = load(path, overrides=overrides)
@@ -77,8 +76,8 @@ def command(path: Path, listen: str | None, verbosity: int | None, log_format: s
 
     if not check:
         forbid_memory_dumps()
-    seen = signature(path)
-    config = read()
+    file = WatchedFile(path, read)
+    config = file.load()
     metrics = ServiceMetrics()
     assembly = assemble(config, metrics)
     server = NodeManagerServer(config, assembly, metrics)
@@ -93,20 +92,17 @@ def command(path: Path, listen: str | None, verbosity: int | None, log_format: s
     assert link is not None  # noqa: S101 - an engine always has one
 
     def reloader() -> Reloader:
-        return Reloader(path, config, engine, link, read, seen=seen, dock=dock, then=server.replace)
+        return Reloader(file, config, engine, link, dock=dock, then=server.replace)
 
-    asyncio.run(_serve(server, Sidecars(engine, link, config, metrics, reloader, dock=dock)))
+    beside = Sidecars(engine, link, config, metrics, reloader, dock=dock)
 
+    @asynccontextmanager
+    async def parts() -> AsyncIterator[None]:
+        async with server.running(), beside.running():
+            settle()
+            yield
 
-async def _serve(server: NodeManagerServer, beside: Sidecars) -> None:
-    with StopSignals() as told:
-        try:
-            async with server.running(), beside.running():
-                settle()
-                await told.wait()
-        except asyncio.CancelledError:
-            if not told.while_starting:
-                raise
+    asyncio.run(run_until_signal(parts()))
 
 
 class NodeManagerServer:
@@ -129,12 +125,10 @@ class NodeManagerServer:
         self.gatekeeper = Gatekeeper(_rules(section), secure=section.tls is not None)
         audit = AuditLog(section.audit_log)
         app = manager_app(self.manager, gatekeeper=self.gatekeeper, audit=audit, metrics=metrics.registry)
-        tls = section.tls
-        files = WebTls(cert=tls.cert, key=tls.key, client_ca=tls.client_ca) if tls is not None else None
         self.listener = WebListener(
             app,
             listen=section.listen,
-            tls=files,
+            tls=convert(section.tls, WebTls) if section.tls is not None else None,
             connections=section.limits.connections,
             metrics=metrics.listeners,
         )
@@ -178,12 +172,4 @@ def _section(config: Config) -> NodeManager:
 
 
 def _rules(section: NodeManager) -> list[ClientRule]:
-    return [
-        ClientRule(
-            name=client.name,
-            role=client.role,
-            certificate=client.certificate or "",
-            token_file=client.token_file,
-        )
-        for client in section.clients
-    ]
+    return [convert(client, ClientRule, certificate=client.certificate or "") for client in section.clients]

@@ -16,9 +16,8 @@ from cloudgraft.app import logs
 from cloudgraft.app.dock_wiring import DockLink, Looks
 from cloudgraft.app.joining_wiring import ClusterLink
 from cloudgraft.app.memory_dumps import forbid_memory_dumps
-from cloudgraft.app.reload import Reloader, signature
-from cloudgraft.app.standalone_dock import DockAlone
-from cloudgraft.app.wiring import admin_place, assemble, make_webhook, serve_options
+from cloudgraft.app.reload import Reloader, WatchedFile
+from cloudgraft.app.wiring import DockAlone, admin_place, assemble, make_webhook, serve_options
 from cloudgraft.config import Config, load
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.reporting.metrics import EngineMetrics
@@ -63,20 +62,16 @@ def command(
     SIGTERM and SIGINT let calls in flight end; a second signal does not wait. SIGHUP, and a change of the file, bring
     new clouds, groups, guards and limits into effect at the autoscaler's next Refresh.
     """
-    given = {
+    overrides = {
         "server.listen": listen,
         "server.insecure": insecure or None,
         "log.level": verbosity,
         "log.format": log_format,
     }
-
-    def read() -> Config:
-        return load(path, overrides={key: value for key, value in given.items() if value is not None})
-
     if not check:
         forbid_memory_dumps()
-    seen = signature(path)
-    config = read()
+    file = WatchedFile(path, lambda: load(path, overrides=overrides))
+    config = file.load()
     metrics = ServiceMetrics()
     assembly = assemble(config, metrics)
     if check:
@@ -96,11 +91,11 @@ def command(
             link,
             config,
             metrics,
-            lambda: Reloader(path, config, engine, link, read, seen=seen, dock=dock),
+            lambda: Reloader(file, config, engine, link, dock=dock),
             dock=dock,
         )
     elif dock is not None:
-        alone = DockAlone(path, config, dock, read, seen=seen)
+        alone = DockAlone(file, config, dock)
         beside = lambda _: alone.running()  # noqa: E731 - as short as it is
     asyncio.run(
         serve_until_signal(

@@ -26,7 +26,8 @@ def load(path: Path, *, overrides: Mapping[str, object] | None = None) -> Config
     """Reads and checks a file.
 
     Relative paths in it start at its own directory. ``overrides`` are values from the command line by dotted key,
-    such as ``{"server.listen": "127.0.0.1:0"}``; they win over those in the file and are checked with them.
+    such as ``{"server.listen": "127.0.0.1:0"}``; they win over those in the file and are checked with them. None is not
+    given.
     """
     return parse(read_file(path, _SMALLEST), path.absolute().parent, name=str(path), overrides=overrides)
 
@@ -87,7 +88,8 @@ def _document(text: str, name: str, example: str, overrides: Mapping[str, object
     if document.root.value is None and not document.problems:
         raise ConfigError([document.problem((), "the file is empty", example)])
     for key, value in (overrides or {}).items():
-        document.override(tuple(key.split(".")), value)
+        if value is not None:
+            document.override(tuple(key.split(".")), value)
     return document
 
 

@@ -1,11 +1,16 @@
-"""Provides the base class of all sections, and hides secrets that stand in a file."""
+"""Provides the base class of all sections, converts them, and hides secrets that stand in a file."""
 
 from __future__ import annotations
+
+import dataclasses
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from cloudgraft.sdk.secrecy import hide, secret_values
+
+T = TypeVar("T")
 
 
 class Section(BaseModel):
@@ -17,6 +22,15 @@ class Section(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, hide_input_in_errors=True)
+
+
+def convert(source: object, cls: type[T], **more: Any) -> T:
+    """Builds the settings of another package from a section: fields of the same name are taken over.
+
+    ``more`` are the fields with another name or form. ``cls`` is a dataclass.
+    """
+    names = [field.name for field in dataclasses.fields(cls) if field.name not in more and hasattr(source, field.name)]  # type: ignore[arg-type]  # a dataclass, as asked
+    return cls(**{name: getattr(source, name) for name in names}, **more)
 
 
 # -- secrecy -----------------------------------------------------------------------------------------------------------

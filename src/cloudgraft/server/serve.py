@@ -15,7 +15,7 @@ from cloudgraft.sdk.blocking import BlockingProvider, as_provider
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.server.listener import Access, ListenerLimits
 from cloudgraft.server.ops import OpsServer
-from cloudgraft.server.signals import StopSignals
+from cloudgraft.server.signals import run_until_signal
 from cloudgraft.server.tls import TlsFiles
 from cloudgraft.server.transport import AutoscalerServer, Transport, choose_transport, make_server
 from cloudgraft.service import CloudProviderService
@@ -141,18 +141,18 @@ async def serve_until_signal(
 
     The context that ``beside`` returns is entered when the server is up, and left before it stops.
     """
-    with StopSignals() as told:
-        try:
-            async with (
-                running(provider, options, metrics=metrics, trouble=trouble, gate=gate) as server,
-                beside(server) if beside else nullcontext(),
-            ):
-                settle()
-                await told.wait()
-        except asyncio.CancelledError:
-            if not told.while_starting:
-                raise
-            log.info("stopped by a signal while starting")
+
+    @asynccontextmanager
+    async def parts() -> AsyncIterator[None]:
+        async with (
+            running(provider, options, metrics=metrics, trouble=trouble, gate=gate) as server,
+            beside(server) if beside else nullcontext(),
+        ):
+            settle()
+            yield
+
+    if await run_until_signal(parts()):
+        log.info("stopped by a signal while starting")
 
 
 def settle() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Self
 
@@ -49,3 +50,15 @@ class StopSignals:
     def _let_go(self) -> None:
         for number in _SIGNALS:
             asyncio.get_running_loop().remove_signal_handler(number)
+
+
+async def run_until_signal(parts: AbstractAsyncContextManager[object]) -> bool:
+    """Enters the context, and leaves it after a signal. True when the signal came while it was entered."""
+    with StopSignals() as told:
+        try:
+            async with parts:
+                await told.wait()
+        except asyncio.CancelledError:
+            if not told.while_starting:
+                raise
+    return told.while_starting

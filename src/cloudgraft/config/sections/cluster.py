@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StrictBool, ValidationInfo, field_validator
 
 from cloudgraft.config.fields import Kind, ReadableFile, refuse
-from cloudgraft.config.section import Section
+from cloudgraft.config.section import Section, convert
 from cloudgraft.joining.chores import ClusterSettings
 from cloudgraft.joining.match import Way
 
@@ -59,9 +59,4 @@ class Kubernetes(Reach):
 
     def as_settings(self) -> ClusterSettings:
         """Converts it to the settings of the code that uses it."""
-        return ClusterSettings(
-            set_provider_id=self.set_provider_id,
-            label_nodes=self.label_nodes,
-            remove_nodes=self.remove_nodes,
-            match_by=frozenset(Way(way) for way in self.match_by),
-        )
+        return convert(self, ClusterSettings, match_by=frozenset(Way(way) for way in self.match_by))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -13,23 +12,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictStr, Validati
 from cloudgraft.config.fields import Duration, Kind, LoadContext, NewFile, PositiveDuration, ReadableFile, Text, refuse
 from cloudgraft.config.section import Section
 from cloudgraft.sdk.hosts import is_loopback_host
+from cloudgraft.store.databases.address import PostgresAddress
 
 SslMode = Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
 _DATABASE = re.compile(r"(?P<host>/.*?|\[[^\[\]]+\]|[^\s:\[\]/@]+)(?::(?P<port>[0-9]{1,5}))?/(?P<database>[^\s/?]+)")
 _PORT = 5432
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Postgresql:
-    """A PostgreSQL database. ``host`` may be a directory: that of the server's unix socket."""
-
-    host: str
-    port: int
-    database: str
-    user: str
-    password_file: Path | None
-    sslmode: SslMode
-    ca: Path | None  # the authority that signs the server's certificate; None: one that the system trusts
 
 
 def _address(value: str) -> str:
@@ -97,21 +84,23 @@ class DatabasePlace(Section):
         return value
 
     @property
-    def postgresql(self) -> Postgresql | None:
+    def postgresql(self) -> PostgresAddress | None:
         """The PostgreSQL database, if it is one."""
         match = _DATABASE.fullmatch(self.address or "")
         if match is None or self.user is None:
             return None
         host = match["host"].strip("[]")
         is_here = host.startswith("/") or is_loopback_host(host)
-        return Postgresql(
+        sslmode = self.sslmode or ("prefer" if is_here else "verify-full")
+        return PostgresAddress(
             host=host,
             port=int(match["port"] or _PORT),
             database=match["database"],
             user=self.user,
             password_file=self.password_file,
-            sslmode=self.sslmode or ("prefer" if is_here else "verify-full"),
-            ca=self.ca,
+            sslmode=sslmode,
+            # libpq uses the system's CAs only on request.
+            sslrootcert=str(self.ca) if self.ca else "system" if sslmode == "verify-full" else "",
         )
 
 
