@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from cloudgraft.server.listener import Access
-from cloudgraft.server.transport import AutoscalerServer, Transport, choose_transport, make_server
+from cloudgraft.server.serve import AutoscalerServer, Transport, choose_transport, make_server
 from cloudgraft.service import CloudProviderService
 
 NATIVE: Final = "native"

@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from cloudgraft.certs.authority import Bundle, create_bundle, issue_client, renew
-from cloudgraft.certs.files import locked
+from cloudgraft.certs.authority import Bundle, create_bundle, issue_client, locked, renew
 from cloudgraft.certs.pem import load_certificate, load_key
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,

@@ -22,7 +22,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from cloudgraft.certs.issue import Validity, client_pair, new_authority, server_pair
 from cloudgraft.cli.call import command
-from cloudgraft.cli.call_requests import CATALOGUE
+from cloudgraft.cli.call_messages import CATALOGUE
 from cloudgraft.sdk import NodeCondition, NodeTemplate, Quantity, Taint
 from cloudgraft.wire.externalgrpc import RPCS, options_from_pb, pod_from_pb, template_to_pb
 from cloudgraft.wire.kubernetes import encode_node

@@ -14,8 +14,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from cloudgraft.server.serve import ServeOptions, running
-from cloudgraft.server.transport import Transport
+from cloudgraft.server.serve import ServeOptions, Transport, running
 from cloudgraft.wire.externalgrpc import RPCS
 from tests.engine.engine_rig import Rig, group
 from tests.needs import needs_native

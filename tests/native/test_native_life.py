@@ -24,8 +24,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cloudgraft.sdk import UnavailableError
 from cloudgraft.server.listener import Access
-from cloudgraft.server.serve import Running, ServeOptions, running
-from cloudgraft.server.transport import AutoscalerServer
+from cloudgraft.server.serve import AutoscalerServer, Running, ServeOptions, running
 from cloudgraft.service import CloudProviderService
 from cloudgraft.testing import MemoryGroup, MemoryOptions, MemoryProvider
 from cloudgraft.wire.externalgrpc import RPCS

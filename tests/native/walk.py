@@ -14,8 +14,7 @@ import grpc.aio
 from cloudgraft.engine.operations.adoption import adopt
 from cloudgraft.sdk.errors import CloudgraftError, StatusCode
 from cloudgraft.sdk.types import AutoscalingOptions, NodeRef
-from cloudgraft.server.serve import Running, ServeOptions, running
-from cloudgraft.server.transport import Transport
+from cloudgraft.server.serve import Running, ServeOptions, Transport, running
 from cloudgraft.service.cloud_provider import Call
 from cloudgraft.store.records import Scope, State
 from cloudgraft.wire.externalgrpc import SERVICE

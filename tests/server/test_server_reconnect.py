@@ -223,7 +223,7 @@ class Thief:
         self.attempts = 0  # of the server, to get it back
         self.loot = socket.socket()
         self.loot.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bind = server._listener._bind
+        bind = server._bind
 
         def late(new: grpc.aio.Server) -> int:
             if self.attempts == 0:
@@ -232,7 +232,7 @@ class Thief:
             self.attempts += 1
             return bind(new)
 
-        monkeypatch.setattr(server._listener, "_bind", late)  # the only way into that moment
+        monkeypatch.setattr(server, "_bind", late)  # the only way into that moment
 
 
 async def test_health_and_readiness_follow_the_trouble() -> None:

@@ -14,7 +14,6 @@ from cloudgraft.dock.hub.settings import DriverReport
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.operations import adoption, orphan_deletion, pauses, release
 from cloudgraft.engine.operations.accept_loss import accept_loss
-from cloudgraft.engine.operations.bulk_operations import Result
 from cloudgraft.engine.reporting.explain import explain
 from cloudgraft.engine.reporting.findings import all_findings
 from cloudgraft.engine.reporting.report import make_report
@@ -133,7 +132,7 @@ class _Methods:
             prefix=asked.text("namePrefix"),
             is_dry_run=asked.flag("dryRun", otherwise=True),
         )
-        return await _written(result)
+        return await as_json_in_slices(result)
 
     async def list_orphans(self, request: Mapping[str, object]) -> dict[str, object]:
         _Request(request)
@@ -150,7 +149,7 @@ class _Methods:
             cloud=asked.text("cloud"),
             is_dry_run=asked.flag("dryRun", otherwise=True),
         )
-        return await _written(result)
+        return await as_json_in_slices(result)
 
     async def release(self, request: Mapping[str, object]) -> dict[str, object]:
         asked = _Request(request, "machines", "group", "dryRun")
@@ -158,8 +157,8 @@ class _Methods:
         if bool(group) == bool(machines):
             raise InvalidArgumentError("say which machines to release, or the group that is draining")
         if group:
-            return await _written(await release.release_group(self._engine, group, is_dry_run=is_dry_run))
-        return await _written(await release.release(self._engine, machines, is_dry_run=is_dry_run))
+            return await as_json_in_slices(await release.release_group(self._engine, group, is_dry_run=is_dry_run))
+        return await as_json_in_slices(await release.release(self._engine, machines, is_dry_run=is_dry_run))
 
     async def delete_orphans(self, request: Mapping[str, object]) -> dict[str, object]:
         asked = _Request(request, "machineIds", "cloud", "force", "dryRun")
@@ -170,11 +169,7 @@ class _Methods:
             force=asked.flag("force"),
             is_dry_run=asked.flag("dryRun", otherwise=True),
         )
-        return await _written(result)
-
-
-async def _written(result: Result) -> dict[str, object]:
-    return await as_json_in_slices(result)
+        return await as_json_in_slices(result)
 
 
 class _Request:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Final
@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from cloudgraft.admin.methods import Method, dock_methods
 from cloudgraft.app.joining_wiring import client_of
 from cloudgraft.config import Config, ConfigError
-from cloudgraft.config.section import convert
+from cloudgraft.config.section import changed_keys, convert
 from cloudgraft.config.sections.dock import Dock
 from cloudgraft.dock.access import CallerAccess, rules_of
 from cloudgraft.dock.classes.feed import ClassFeed
@@ -34,13 +34,7 @@ log = logging.getLogger("cloudgraft.dock")
 
 _LOOK_EVERY: Final = 1.0  # seconds between two checks whether this process leads
 _GRACE: Final = 10.0  # seconds for operations in flight when the dock closes
-_FIXED: Final[Mapping[str, Callable[[Dock], object]]] = {
-    "dock.listen": lambda dock: dock.listen,
-    "dock.tls": lambda dock: dock.tls,
-    "dock.heartbeat": lambda dock: dock.heartbeat,
-    "dock.kubernetes": lambda dock: dock.kubernetes,
-    "dock.limits": lambda dock: dock.limits,
-}
+_REPLACED: Final = {"drivers", "engines", "classes", "classes_dir"}  # a change of these needs no restart
 
 
 class DockLink:
@@ -91,7 +85,7 @@ class DockLink:
 
     def replace(self, dock: Dock | None) -> None:
         """Applies the drivers, engines and classes of a changed file; without a section, no client may call."""
-        fixed = [key for key, value in _FIXED.items() if dock is not None and value(dock) != value(self._dock)]
+        fixed = [f"dock.{key}" for key in changed_keys(self._dock, dock, _REPLACED)] if dock is not None else []
         if fixed:
             log.warning("a change of these needs a restart: %s", ", ".join(fixed))
         if dock is None:

@@ -93,7 +93,7 @@ def _driver_class(config: Config, name: str, cloud: EntryPointCloud | PluginClou
     try:
         cls: type = find(Kind.DRIVER, cloud.driver).load()
     except CloudgraftError as error:
-        raise _refused(config.where("clouds", name, "driver"), error) from error
+        raise ConfigError(refusals(error, config.where("clouds", name, "driver"))) from error
     return cls
 
 
@@ -117,14 +117,14 @@ def _cloud(config: Config, name: str, cls: type | None, dock: DockLink | None, t
     cloud = config.clouds[name]
     settings = _cloud_settings(config, name)
     if isinstance(cloud, PluginCloud):
-        fingerprint: object = cloud.model_dump(exclude={"engine"})
-        return CloudDeclaration(settings=settings, make=_plugin(name, cloud), fingerprint=fingerprint)
+        spec, timing = plugin_spec(name, cloud)
+        return CloudDeclaration(
+            settings=settings,
+            make=lambda: RemoteDriver.plugin(spec, timing=timing),
+            fingerprint=cloud.model_dump(exclude={"engine"}),
+        )
     make, fingerprint = _installed(config, name, cloud, cls, dock, threads), (cloud.driver, dict(cloud.options))
     return CloudDeclaration(settings=settings, make=make, fingerprint=fingerprint)
-
-
-def _refused(where: Where, error: CloudgraftError) -> ConfigError:
-    return ConfigError(refusals(error, where))
 
 
 def plugin_spec(name: str, process: PluginProcess) -> tuple[PluginSpec, Timing]:
@@ -144,28 +144,24 @@ def plugin_spec(name: str, process: PluginProcess) -> tuple[PluginSpec, Timing]:
     return spec, timing
 
 
-def _plugin(name: str, cloud: PluginCloud) -> Callable[[], Driver]:
-    spec, timing = plugin_spec(name, cloud)
-    return lambda: RemoteDriver.plugin(spec, timing=timing)
-
-
 def _installed(
     config: Config, name: str, cloud: EntryPointCloud, cls: Any, dock: DockLink | None, threads: int
 ) -> Callable[[], Driver]:
     where = config.where("clouds", name)
-    options_type = getattr(cls, "Options", None)
-    if options_type is None and cloud.options:
-        raise ConfigError([where.document.problem(where.path, f"the driver {cloud.driver} takes no options")])
-    given: tuple[object, ...] = ()
-    if options_type is not None:
-        given = (_placed(parse_options(options_type, cloud.options, where), config, name),)
+    beside = config.store.path.parent if config.store.path else where.base_dir
+    own = own_options(cls, f"the driver {cloud.driver}", cloud.options, where)
+    given = tuple(with_places(options, Path(beside) / f"cloud-{name}.db", where.base_dir) for options in own)
     if issubclass(cls, DockDriver):
         given = (*given, *_docked(config, name, given[0], dock))
+
+    def make() -> Driver:
+        return as_driver(cls(*given), threads=threads)
+
     try:
-        _made(cls, given, threads)  # reports mistakes that only the driver can find, with their place
+        make()  # reports mistakes that only the driver can find, with their place
     except CloudgraftError as error:
-        raise _refused(where, error) from error
-    return lambda: _made(cls, given, threads)
+        raise ConfigError(refusals(error, where)) from error
+    return make
 
 
 def _docked(config: Config, name: str, options: Any, dock: DockLink | None) -> tuple[object, ...]:
@@ -179,17 +175,21 @@ def _docked(config: Config, name: str, options: Any, dock: DockLink | None) -> t
     return (dock.hub, dock.classes) if dock is not None else ()
 
 
-def _made(cls: type[Driver | BlockingDriver], options: tuple[object, ...], threads: int) -> Driver:
-    return as_driver(cls(*options), threads=threads)
+def own_options(cls: Any, who: str, options: Mapping[str, Any], where: Where) -> tuple[object, ...]:
+    """The arguments with which a driver or provider is made: its options, or nothing for one that takes none."""
+    options_type = getattr(cls, "Options", None)
+    if options_type is not None:
+        return (parse_options(options_type, options, where),)
+    if options:
+        raise ConfigError([where.document.problem(where.path, f"{who} takes no options")])
+    return ()
 
 
-def _placed(options: Any, config: Config, name: str) -> Any:
-    """Fills in a driver's paths: its state file is beside the journal, its working directory is that of the file."""
+def with_places(options: Any, state_file: Path, working_directory: Path) -> Any:
+    """Fills in a driver's paths, where its options have these fields and they are not set."""
     if not dataclasses.is_dataclass(options):
         return options
-    base = config.where().base_dir
-    beside = config.store.path.parent if config.store.path else base
-    places = {"state_file": Path(beside) / f"cloud-{name}.db", "working_directory": base}
+    places = {"state_file": state_file, "working_directory": working_directory}
     open_ones = {key: place for key, place in places.items() if getattr(options, key, "") is None}
     return dataclasses.replace(options, **open_ones)  # type: ignore[type-var]  # a dataclass, as asked
 

@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 from cloudgraft.config import Config, ConfigError, Problem, Where, checked_section, parse_options, refusals
 from cloudgraft.config.explain import did_you_mean, keys_of
 from cloudgraft.config.sections.clouds import EntryPointCloud
+from cloudgraft.config.sections.engine import Guards
 from cloudgraft.config.sections.groups import Group
 from cloudgraft.drivers.router.backend import Cloud
 from cloudgraft.drivers.router.driver import RouterDriver
@@ -20,12 +21,6 @@ from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import CloudgraftError
 
 _OF_NODES = frozenset({"labels", "taints"})
-_GUARDS = {
-    "max_machines": "maxMachines",
-    "max_creates_per_hour": "maxCreatesPerHour",
-    "max_spend_per_day": "maxSpendPerDay",
-    "max_deletes_per_hour": "maxDeletesPerHour",
-}
 
 
 def is_router(cls: type | None) -> TypeGuard[type[RouterDriver]]:
@@ -131,10 +126,12 @@ class Routing:
         limits = (self._config.clouds[name].engine.guards, self._config.guards)
         for cloud in options.clouds:
             own = self._config.clouds[cloud].engine.guards if cloud in self._config.clouds else None
-            for field, key in _GUARDS.items():
+            for field, info in Guards.model_fields.items():
                 is_limited = own is not None and getattr(own, field) is not None
                 if is_limited and all(getattr(one, field) is None for one in limits):
-                    message = f"has no {key}, and that of cloud {cloud} does not count what this router makes there"
+                    message = (
+                        f"has no {info.alias}, and that of cloud {cloud} does not count what this router makes there"
+                    )
                     hint = f"set it in clouds.{name}.engine.guards, or in guards for all clouds"
                     yield where.document.problem((*where.path, "engine"), message, hint)
 

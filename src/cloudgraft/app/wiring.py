@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Protocol, assert_never, runtime_checkable
 from cloudgraft.admin.server import AdminServer
 from cloudgraft.admin.sockets import check_path
 from cloudgraft.app.dock_wiring import DockLink
-from cloudgraft.app.engine_wiring import desired_state, plugin_spec
+from cloudgraft.app.engine_wiring import desired_state, own_options, plugin_spec
 from cloudgraft.app.joining_wiring import ClusterLink
 from cloudgraft.app.journals import journal_from
 from cloudgraft.app.reload import FileComposer, WatchedFile
 from cloudgraft.client import Address, CloudConfig, Connection, RemoteProvider
-from cloudgraft.config import Config, ConfigError, Problem, Where, parse_options
+from cloudgraft.config import Config, ConfigError, Problem, Where
 from cloudgraft.config.explain import did_you_mean
 from cloudgraft.config.problems import printable
 from cloudgraft.config.section import convert
@@ -41,9 +41,8 @@ from cloudgraft.sdk.blocking import as_provider
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError, UnsupportedError
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.server.listener import Access, ListenerLimits
-from cloudgraft.server.serve import ServeOptions
+from cloudgraft.server.serve import ServeOptions, Transport
 from cloudgraft.server.tls import TlsFiles
-from cloudgraft.server.transport import Transport
 from cloudgraft.service.merge import MergedProvider
 from cloudgraft.service.metrics import ServiceMetrics
 from cloudgraft.service.snapshot import SnapshotProvider, SnapshotSettings
@@ -97,8 +96,9 @@ def assemble(config: Config, metrics: ServiceMetrics) -> Assembly:
     engine = link = dock = None
     has_engine = bool(config.clouds or config.node_groups)
     try:
-        # Without an engine, the dock can only serve engines elsewhere.
-        dock = _dock(config, metrics, for_engines=not has_engine)
+        if config.dock is not None:
+            # Without an engine, the dock can only serve engines elsewhere.
+            dock = DockLink(config, config.dock, for_engines=not has_engine, metrics=metrics.listeners)
     except ConfigError as error:
         problems += error.problems
     if has_engine:
@@ -125,12 +125,6 @@ def assemble(config: Config, metrics: ServiceMetrics) -> Assembly:
     only = next(iter(members.values()))
     provider = MergedProvider(members, required=[ENGINE]) if len(members) > 1 else only
     return Assembly(provider, members, engine, link, dock)
-
-
-def _dock(config: Config, metrics: ServiceMetrics, *, for_engines: bool) -> DockLink | None:
-    if config.dock is None:
-        return None
-    return DockLink(config, config.dock, for_engines=for_engines, metrics=metrics.listeners)
 
 
 def _unusable(config: Config) -> Iterator[Problem]:
@@ -182,7 +176,9 @@ def _member(
         _watch(name, front, metrics)
         return front
     if isinstance(entry, PluginProvider):
-        return _behind_snapshot(name, _plugin(name, entry), entry.snapshot, metrics)
+        spec, timing = plugin_spec(name, entry)
+        plugin = plugin_provider.PluginProvider(spec, timing=timing)
+        return _behind_snapshot(name, plugin, entry.snapshot, metrics)
     if isinstance(entry, EntryPointProvider):
         provider = _installed(entry, options)
         return _behind_snapshot(name, provider, entry.snapshot, metrics) if entry.snapshot else provider
@@ -226,19 +222,9 @@ def _front(name: str, entry: NodeManagerProvider) -> Front:
     return Front(ManagerLink(client, timeout=timeout), name=name, settings=settings)
 
 
-def _plugin(name: str, entry: PluginProvider) -> plugin_provider.PluginProvider:
-    spec, timing = plugin_spec(name, entry)
-    return plugin_provider.PluginProvider(spec, timing=timing)
-
-
 def _installed(entry: EntryPointProvider, where: Where) -> Provider:
     cls: Any = find(Kind.PROVIDER, entry.type).load()
-    options_type = getattr(cls, "Options", None)
-    if options_type is not None:
-        return as_provider(cls(parse_options(options_type, entry.options, where)))
-    if entry.options:
-        raise ConfigError([where.document.problem(where.path, f"the provider {entry.type} takes no options")])
-    return as_provider(cls())
+    return as_provider(cls(*own_options(cls, f"the provider {entry.type}", entry.options, where)))
 
 
 def _behind_snapshot(

@@ -17,8 +17,7 @@ from typing import Final
 import click
 from google.protobuf.message import Message
 
-from cloudgraft.cli.call_answers import notes, to_json, to_people
-from cloudgraft.cli.call_requests import CATALOGUE, build_request, find_rpc
+from cloudgraft.cli.call_messages import CATALOGUE, build_request, find_rpc, notes, to_json, to_people
 from cloudgraft.cli.terminal import clean, duration, examples, fail, print_table
 from cloudgraft.client.cloud_config import Address, CloudConfig
 from cloudgraft.client.connection import Connection

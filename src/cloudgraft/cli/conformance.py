@@ -13,7 +13,7 @@ from typing import Final
 import click
 from rich.console import Console, RenderableType
 
-from cloudgraft.cli.terminal import clean, console, fail
+from cloudgraft.cli.terminal import clean, console, examples, fail
 from cloudgraft.conformance.checks import CHECKS
 from cloudgraft.conformance.kit import KitConfig
 from cloudgraft.conformance.releases import NEWEST, Release
@@ -24,17 +24,8 @@ from cloudgraft.conformance.report import Report
 from cloudgraft.conformance.rules import RULES
 from cloudgraft.conformance.run import Session, selected
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError
+from cloudgraft.server.signals import run_or_interrupt
 
-_EXAMPLES: Final = """\b
-Examples:
-  cloudgraft conformance --address 127.0.0.1:8086
-  cloudgraft conformance --cloud-config cloud-config.yaml --group small --release 1.29
-  cloudgraft conformance --config kit.yaml --junit conformance.xml
-  cloudgraft conformance --address 127.0.0.1:8086 --only R49,T6 -o json
-  cloudgraft conformance --config kit.yaml -o html > report.html
-  cloudgraft conformance --list
-"""
-_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: the terminal is closed
 _USAGE: Final = 2  # exit code for wrong usage
 
 
@@ -57,7 +48,17 @@ def _release(_context: click.Context, _option: click.Parameter, text: str) -> st
     return text.strip().removeprefix("v")
 
 
-@click.command("conformance", epilog=_EXAMPLES)
+@click.command(
+    "conformance",
+    epilog=examples(
+        "conformance --address 127.0.0.1:8086",
+        "conformance --cloud-config cloud-config.yaml --group small --release 1.29",
+        "conformance --config kit.yaml --junit conformance.xml",
+        "conformance --address 127.0.0.1:8086 --only R49,T6 -o json",
+        "conformance --config kit.yaml -o html > report.html",
+        "conformance --list",
+    ),
+)
 @click.option("--address", default="", metavar="HOST:PORT", help="The server: host:port or unix:/path, without TLS.")
 @click.option("--cloud-config", default="", metavar="FILE", help="The autoscaler's own cloud-config file.")
 @click.option("--config", "kit", default="", metavar="FILE", help="The kit's configuration: server, group, commands.")
@@ -146,43 +147,23 @@ def _session(config: KitConfig, only: Sequence[str], release: str) -> Session:
 
 def _judge(context: click.Context, session: Session) -> Report:
     try:
-        interrupted = asyncio.run(_run(session))
+        ended = asyncio.run(
+            run_or_interrupt(
+                session.run(),
+                on_first=lambda: click.echo("interrupted: deleting what the kit made ...", err=True),
+                only_first=True,  # a second Ctrl-C would leave machines behind
+            )
+        )
     except (InvalidArgumentError, PreconditionError) as error:
         fail(error.message, code=_USAGE)
     except CloudgraftError as error:
         fail(error.message)
     report = session.report
-    if interrupted is not None:
+    if isinstance(ended, signal.Signals):
         left = f"left behind: {', '.join(report.left_behind)}" if report.left_behind else "what it made is deleted"
         click.echo(f"interrupted after {len(report.results)} checks; {clean(left)}", err=True)
-        context.exit(128 + interrupted)
+        context.exit(128 + ended)
     return report
-
-
-async def _run(session: Session) -> signal.Signals | None:
-    """Runs to the end or until a signal, which is returned; deletes the created machines in either case."""
-    loop, told = asyncio.get_running_loop(), list[signal.Signals]()
-    judging = asyncio.ensure_future(session.run())
-
-    def stop(number: signal.Signals) -> None:
-        if not told:  # once: a second Ctrl-C would leave machines behind
-            click.echo("interrupted: deleting what the kit made ...", err=True)
-            judging.cancel()
-        told.append(number)
-
-    for number in _ENDING:
-        loop.add_signal_handler(number, stop, number)
-    try:
-        await judging
-    except asyncio.CancelledError:
-        if not told:
-            raise
-        return told[0]
-    else:
-        return None
-    finally:
-        for number in _ENDING:
-            loop.remove_signal_handler(number)
 
 
 def _print_rules(only: Sequence[str], output: str) -> None:

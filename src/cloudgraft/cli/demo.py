@@ -7,21 +7,18 @@ import io
 import logging
 import signal
 import sys
-from collections.abc import Coroutine
-from typing import Any, TextIO, TypeVar
+from typing import TextIO
 
 import click
 from rich.console import Console
 
 from cloudgraft.app import logs
 from cloudgraft.demo.day import play
-from cloudgraft.demo.events import Pace, Presenter, Summary
+from cloudgraft.demo.events import Pace, Summary
 from cloudgraft.demo.view import LivePresenter, PlainPresenter, has_room, print_summary
 from cloudgraft.sdk.errors import PreconditionError
+from cloudgraft.server.signals import run_or_interrupt
 
-T = TypeVar("T")
-
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: the terminal is closed
 _SLOWEST, _FASTEST = 0.1, 1000.0
 
 
@@ -98,7 +95,7 @@ def liqo(context: click.Context) -> None:
     def tell(kind: str, line: str) -> None:
         console.print(f"{kind:<10}  {line}", markup=False, highlight=False, soft_wrap=True)
 
-    ended = asyncio.run(_until_signal(play_liqo(tell)))
+    ended = asyncio.run(run_or_interrupt(play_liqo(tell)))
     if isinstance(ended, signal.Signals):
         click.echo("interrupted; everything is stopped", err=True)
         context.exit(128 + ended)
@@ -106,7 +103,7 @@ def liqo(context: click.Context) -> None:
 
 def _play_plain(console: Console, speed: float | None) -> Summary | signal.Signals:
     _log_errors()
-    return asyncio.run(_play(PlainPresenter(console, Pace(speed))))
+    return asyncio.run(run_or_interrupt(play(PlainPresenter(console, Pace(speed)))))
 
 
 def _play_live(console: Console, speed: float | None) -> Summary | signal.Signals:
@@ -114,7 +111,7 @@ def _play_live(console: Console, speed: float | None) -> Summary | signal.Signal
     _log_errors(held_back)
     try:
         with LivePresenter(console, Pace(speed or 1.0)) as presenter:
-            return asyncio.run(_play(presenter))
+            return asyncio.run(run_or_interrupt(play(presenter)))
     finally:
         click.echo(held_back.getvalue(), err=True, nl=False)
 
@@ -123,29 +120,3 @@ def _log_errors(stream: TextIO | None = None) -> None:
     """Logs only errors: a stock-out and a dying cluster are part of the demo, which explains them itself."""
     logs.configure(1, "console", stream)
     logging.getLogger("cloudgraft").setLevel(logging.ERROR)
-
-
-async def _play(presenter: Presenter) -> Summary | signal.Signals:
-    return await _until_signal(play(presenter))
-
-
-async def _until_signal(story: Coroutine[Any, Any, T]) -> T | signal.Signals:
-    """Plays a demo to its end, or until a signal; stops the server first in that case."""
-    loop, told = asyncio.get_running_loop(), list[signal.Signals]()
-    playing = asyncio.ensure_future(story)
-
-    def stop(number: signal.Signals) -> None:
-        told.append(number)
-        playing.cancel()
-
-    for number in _ENDING:
-        loop.add_signal_handler(number, stop, number)
-    try:
-        return await playing
-    except asyncio.CancelledError:
-        if not told:
-            raise
-        return told[0]
-    finally:
-        for number in _ENDING:
-            loop.remove_signal_handler(number)

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 import click
 
+from cloudgraft.cli.terminal import examples
 from cloudgraft.sdk.errors import PreconditionError
 
 # subcommand -> module and name in it, in the order of the help
@@ -44,8 +45,11 @@ class _Parts(click.Group):
 @click.command(
     "discovery",
     cls=_Parts,
-    epilog="\b\nExamples:\n  cloudgraft discovery serve --config discovery.yaml\n"
-    "  cloudgraft discovery agent --config agent.yaml\n  cloudgraft discovery offers --cpu 2 --memory 4Gi",
+    epilog=examples(
+        "discovery serve --config discovery.yaml",
+        "discovery agent --config agent.yaml",
+        "discovery offers --cpu 2 --memory 4Gi",
+    ),
 )
 def command() -> None:
     """Remote clusters that share resources: who, how much, at what price.

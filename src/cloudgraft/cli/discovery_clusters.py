@@ -17,7 +17,7 @@ import click
 import yaml
 from pydantic import ValidationError
 
-from cloudgraft.cli.terminal import ago, clean, fail, output_option, print_json, print_table
+from cloudgraft.cli.terminal import ago, clean, examples, fail, output_option, print_json, print_table
 from cloudgraft.config.document import MAX_BYTES, decode, read_file, read_yaml
 from cloudgraft.config.explain import explain
 from cloudgraft.config.problems import ConfigError
@@ -119,8 +119,7 @@ _HEADINGS = ("CLUSTER", "STATE", "FREE", "RESERVED", "NODES", "HEARTBEAT", "LABE
 
 @click.command(
     "clusters",
-    epilog="\b\nExamples:\n  cloudgraft discovery clusters\n"
-    "  cloudgraft discovery clusters --selector country=italy --state Ready -o json",
+    epilog=examples("discovery clusters", "discovery clusters --selector country=italy --state Ready -o json"),
 )
 @options
 @output_option
@@ -213,9 +212,7 @@ def _read(path: Path) -> str:
     return decode(sys.stdin.buffer.read(MAX_BYTES), "-") if str(path) == "-" else read_file(path)
 
 
-@click.command(
-    "delete", epilog="\b\nExamples:\n  cloudgraft discovery delete turin\n  cloudgraft discovery delete turin --force"
-)
+@click.command("delete", epilog=examples("discovery delete turin", "discovery delete turin --force"))
 @options
 @click.argument("cluster")
 @click.option("--force", is_flag=True, help="Also while something is reserved there.")
@@ -233,7 +230,7 @@ def prices() -> None:
     """Show or set the prices of a cluster."""
 
 
-@prices.command("show", epilog="\b\nExample:\n  cloudgraft discovery prices show turin -o json")
+@prices.command("show", epilog=examples("discovery prices show turin -o json", title="Example"))
 @options
 @output_option
 @click.argument("cluster")
@@ -256,8 +253,10 @@ def _price_row(prices_: PriceList) -> list[object]:
 
 @prices.command(
     "set",
-    epilog="\b\nExamples:\n  cloudgraft discovery prices set turin --currency EUR --unit cpu=0.02 --unit memory=0.004\n"
-    "  cloudgraft discovery prices set turin --currency EUR --node 0.10 --until 2027-01-01T00:00:00Z --add",
+    epilog=examples(
+        "discovery prices set turin --currency EUR --unit cpu=0.02 --unit memory=0.004",
+        "discovery prices set turin --currency EUR --node 0.10 --until 2027-01-01T00:00:00Z --add",
+    ),
 )
 @options
 @click.argument("cluster")
@@ -350,8 +349,10 @@ def _hand_in(remote: Remote, cluster: str, path: Path) -> None:
 
 @click.command(
     "offers",
-    epilog="\b\nExamples:\n  cloudgraft discovery offers --cpu 2 --memory 4Gi\n"
-    "  cloudgraft discovery offers --cpu 8 --resource nvidia.com/gpu=1 -l country=italy --strategy mostHeadroom",
+    epilog=examples(
+        "discovery offers --cpu 2 --memory 4Gi",
+        "discovery offers --cpu 8 --resource nvidia.com/gpu=1 -l country=italy --strategy mostHeadroom",
+    ),
 )
 @options
 @output_option

@@ -18,7 +18,7 @@ from cloudgraft.app.joining_wiring import connected
 from cloudgraft.app.memory_dumps import forbid_memory_dumps
 from cloudgraft.app.reload import WatchedFile
 from cloudgraft.config.programs.discovery import DiscoveryConfig, load_discovery
-from cloudgraft.config.section import convert
+from cloudgraft.config.section import changed_keys, convert
 from cloudgraft.discovery.api.app import PeriodicWork, discovery_app
 from cloudgraft.discovery.importer import Importer
 from cloudgraft.discovery.service import Discovery
@@ -31,18 +31,7 @@ from cloudgraft.web.authentication import AuditLog, ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener, WebTls
 
 _LOG = logging.getLogger("cloudgraft.discovery")
-_FIXED: Final = (
-    "listen",
-    "tls",
-    "limits",
-    "store",
-    "stale_after",
-    "audit_log",
-    "import_secrets",
-    "legacy_list",
-    "grace",
-    "log",
-)
+_REPLACED: Final = {"clients", "vault"}  # a change of these needs no restart
 _ANEW: Final = 5.0  # seconds
 _config: Final = click.option(
     "-c", "--config", "path", type=click.Path(path_type=Path), required=True, help="The server's file, YAML."
@@ -167,10 +156,9 @@ class DiscoveryServer:
     def replace(self, config: DiscoveryConfig) -> None:
         """Applies the clients and keys of a changed file. Raises, and changes nothing, when they cannot be used."""
         vault = _vault(config)
-        fixed = [name for name in _FIXED if getattr(config, name) != getattr(self._config, name)]
+        fixed = changed_keys(self._config, config, _REPLACED)
         if fixed:
-            keys = [DiscoveryConfig.model_fields[name].alias or name for name in fixed]
-            _LOG.warning("a change of these needs a restart: %s", ", ".join(keys))
+            _LOG.warning("a change of these needs a restart: %s", ", ".join(fixed))
         self.gatekeeper.replace(_rules(config))
         if vault is not None:
             self.core.use_vault(vault)

@@ -20,8 +20,8 @@ from cloudgraft.app.wiring import DockAlone
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.dock_connect import command as connect_command
-from cloudgraft.cli.terminal import ago, output_option, print_json, print_table
-from cloudgraft.config import Config, ConfigError, load
+from cloudgraft.cli.terminal import ago, check_option, config_option, examples, output_option, print_json, print_table
+from cloudgraft.config import Config, load
 from cloudgraft.config.sections.dock import Dock
 from cloudgraft.net.connections import ListenerMetrics
 from cloudgraft.sdk.errors import PreconditionError, UnsupportedError
@@ -33,14 +33,8 @@ _HEADINGS = ("KIND", "API VERSION", "DRIVER", "PROTOCOL", "WHO", "FOR", "STATE",
 
 
 @click.group("dock", invoke_without_command=True)
-@click.option(
-    "-c",
-    "--config",
-    "path",
-    type=click.Path(path_type=Path),
-    help="The configuration file, with a section `dock` (docs/reference/configuration.md).",
-)
-@click.option("--check", is_flag=True, help="Only check the configuration: exit code 0 when it is good.")
+@config_option("The configuration file, with a section `dock` (docs/reference/configuration.md).", required=False)
+@check_option
 @logs.options
 @click.pass_context
 def command(
@@ -98,10 +92,7 @@ def command(
 
 def _section(config: Config) -> Dock:
     if config.dock is None:
-        where = config.where()
-        raise ConfigError(
-            [where.document.problem((), "has no section dock", "write one: it says who may dial in, and where")]
-        )
+        raise config.missing("dock", "write one: it says who may dial in, and where")
     return config.dock
 
 
@@ -113,8 +104,7 @@ async def _parts(
     async with AsyncExitStack() as stack:
         if config.server.ops is not None:
             ops = OpsServer(config.server.ops, registry, lambda: phase, listeners)
-            await ops.start()
-            stack.push_async_callback(ops.stop)
+            await stack.enter_async_context(ops.running())
         await stack.enter_async_context(alone.running())
         phase = ""
         settle()
@@ -122,7 +112,7 @@ async def _parts(
         phase = "stopping"
 
 
-@command.command("drivers", epilog="\b\nExamples:\n  cloudgraft dock drivers\n  cloudgraft dock drivers -o json")
+@command.command("drivers", epilog=examples("dock drivers", "dock drivers -o json"))
 @admin_client.options
 @output_option
 def drivers(admin: Admin, output: str) -> None:

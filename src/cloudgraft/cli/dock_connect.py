@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from cloudgraft.app import logs
+from cloudgraft.app.engine_wiring import own_options, with_places
 from cloudgraft.app.memory_dumps import forbid_memory_dumps
 from cloudgraft.config import ConfigError, Where, parse_options
 from cloudgraft.config.document import read_mapping
@@ -110,21 +111,8 @@ def _driver(wanted: ConnectOptions, where: Where) -> Driver | BlockingDriver:
     if not wanted.driver:
         raise click.UsageError("say which driver: --driver NAME, or driver: NAME in the file")
     cls: Any = find(Kind.DRIVER, wanted.driver).load()
-    model = getattr(cls, "Options", None)
     place = dataclasses.replace(where, path=("options",))
-    if model is None:
-        if wanted.options:
-            raise ConfigError([where.document.problem(("options",), f"the driver {wanted.driver} takes no options")])
-        bare: Driver | BlockingDriver = cls()
-        return bare
-    made: Driver | BlockingDriver = cls(_placed(parse_options(model, wanted.options, place), wanted, where))
+    own = own_options(cls, f"the driver {wanted.driver}", wanted.options, place)
+    state_file = where.base_dir / f"driver-{wanted.kind}.db"
+    made: Driver | BlockingDriver = cls(*(with_places(options, state_file, where.base_dir) for options in own))
     return made
-
-
-def _placed(options: Any, wanted: ConnectOptions, where: Where) -> Any:
-    """Fills in a driver's paths: its state file and its working directory are beside the file."""
-    if not dataclasses.is_dataclass(options):
-        return options
-    places = {"state_file": where.base_dir / f"driver-{wanted.kind}.db", "working_directory": where.base_dir}
-    open_ones = {key: place for key, place in places.items() if getattr(options, key, "") is None}
-    return dataclasses.replace(options, **open_ones)  # type: ignore[type-var]  # a dataclass, as asked

@@ -8,11 +8,11 @@ import click
 from rich.console import Console
 from rich.table import Column, Table
 
-from cloudgraft.cli.terminal import output_option
+from cloudgraft.cli.terminal import examples, output_option
 from cloudgraft.plugins.registry import Listing, list_all
 
 
-@click.command("drivers", epilog="\b\nExample:\n  cloudgraft drivers\n  cloudgraft drivers -o json")
+@click.command("drivers", epilog=examples("drivers", "drivers -o json", title="Example"))
 @output_option
 def command(output: str) -> None:
     """List the drivers and providers that installed Python packages offer.

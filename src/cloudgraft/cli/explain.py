@@ -9,12 +9,12 @@ import click
 
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
-from cloudgraft.cli.terminal import ago, clean, output_option, print_json, print_table
+from cloudgraft.cli.terminal import ago, clean, examples, output_option, print_json, print_table
 
 
 @click.command(
     "explain",
-    epilog="\b\nExamples:\n  cloudgraft explain small\n  cloudgraft explain prod-abc123-small-1x2y3z4a -o json",
+    epilog=examples("explain small", "explain prod-abc123-small-1x2y3z4a -o json"),
 )
 @click.argument("subject", metavar="GROUP|MACHINE")
 @click.option("--limit", type=click.IntRange(1, 1000), default=30, show_default=True, help="How many events to show.")

@@ -10,6 +10,7 @@ from string import Template
 import click
 
 from cloudgraft._version import __version__
+from cloudgraft.cli.terminal import examples
 from cloudgraft.drivers.http.contract import write_receiver
 from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, UnavailableError
 from cloudgraft.sdk.files import exists, is_directory
@@ -26,10 +27,6 @@ _OWN = {
     "{kind}.py.tmpl": "src/{package}/{kind}.py",
     "test.py.tmpl": "tests/test_{kind}.py",
 }
-_EXAMPLE = (
-    "\b\nExample:\n  cloudgraft new driver acme\n  cloudgraft new provider acme --directory ~/src/acme\n"
-    "  cloudgraft new receiver"
-)
 
 _name = click.argument("name")
 _directory = click.option(
@@ -39,7 +36,10 @@ _directory = click.option(
 )
 
 
-@click.group("new", epilog=_EXAMPLE)
+@click.group(
+    "new",
+    epilog=examples("new driver acme", "new provider acme --directory ~/src/acme", "new receiver", title="Example"),
+)
 def command() -> None:
     """Write a starter that works unchanged: a driver, a provider or a receiver.
 
@@ -48,7 +48,7 @@ def command() -> None:
     """
 
 
-@command.command("driver", epilog="\b\nExample:\n  cloudgraft new driver acme")
+@command.command("driver", epilog=examples("new driver acme", title="Example"))
 @_name
 @_directory
 def _driver(name: str, directory: Path | None) -> None:
@@ -56,7 +56,7 @@ def _driver(name: str, directory: Path | None) -> None:
     _write_package("driver", name, directory)
 
 
-@command.command("provider", epilog="\b\nExample:\n  cloudgraft new provider acme")
+@command.command("provider", epilog=examples("new provider acme", title="Example"))
 @_name
 @_directory
 def _provider(name: str, directory: Path | None) -> None:
@@ -64,9 +64,7 @@ def _provider(name: str, directory: Path | None) -> None:
     _write_package("provider", name, directory)
 
 
-@command.command(
-    "receiver", epilog="\b\nExample:\n  cloudgraft new receiver\n  cloudgraft new receiver lab/receiver.py"
-)
+@command.command("receiver", epilog=examples("new receiver", "new receiver lab/receiver.py", title="Example"))
 @click.argument("path", type=click.Path(path_type=Path, dir_okay=False), default=Path("receiver.py"))
 def _receiver(path: Path) -> None:
     """Write a receiver for the driver `http` to PATH (default: receiver.py): one file, in plain Python."""

@@ -16,6 +16,7 @@ from cloudgraft.app.memory_dumps import forbid_memory_dumps
 from cloudgraft.app.reload import FileComposer, Reloader, WatchedFile
 from cloudgraft.app.wiring import Assembly, assemble
 from cloudgraft.cli.serve import Sidecars
+from cloudgraft.cli.terminal import check_option, config_option
 from cloudgraft.config import Config, ConfigError, load
 from cloudgraft.config.section import convert
 from cloudgraft.config.sections.node_manager import NodeManager
@@ -34,16 +35,9 @@ log = logging.getLogger("cloudgraft.manager")
 
 
 @click.command("node-manager")
-@click.option(
-    "-c",
-    "--config",
-    "path",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="The configuration file, with a section `nodeManager` (docs/reference/configuration.md).",
-)
+@config_option("The configuration file, with a section `nodeManager` (docs/reference/configuration.md).")
 @click.option("--listen", help="Address to listen on, instead of the file's nodeManager.listen.")
-@click.option("--check", is_flag=True, help="Only check the configuration: exit code 0 when it is good.")
+@check_option
 @logs.options
 def command(path: Path, listen: str | None, verbosity: int | None, log_format: str | None, *, check: bool) -> None:
     """Serve node groups over HTTPS until told to stop: the engine, and a REST API instead of the autoscaler's gRPC.
@@ -142,8 +136,7 @@ class NodeManagerServer:
                 ops = OpsServer(
                     self._config.server.ops, self._metrics.registry, self.engine.trouble, self._metrics.listeners
                 )
-                await ops.start()
-                stack.push_async_callback(ops.stop)
+                await stack.enter_async_context(ops.running())
             stack.push_async_callback(self._provider.close)
             self.engine.on_fenced = self._fenced
             await self._provider.start()
@@ -165,9 +158,7 @@ class NodeManagerServer:
 
 def _section(config: Config) -> NodeManager:
     if config.node_manager is None:
-        where = config.where()
-        hint = "write one: it says where to listen, and who may call"
-        raise ConfigError([where.document.problem((), "has no section nodeManager", hint)])
+        raise config.missing("nodeManager", "write one: it says where to listen, and who may call")
     return config.node_manager
 
 

@@ -18,6 +18,7 @@ from cloudgraft.app.joining_wiring import ClusterLink
 from cloudgraft.app.memory_dumps import forbid_memory_dumps
 from cloudgraft.app.reload import Reloader, WatchedFile
 from cloudgraft.app.wiring import DockAlone, admin_place, assemble, make_webhook, serve_options
+from cloudgraft.cli.terminal import check_option, config_option
 from cloudgraft.config import Config, load
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.reporting.metrics import EngineMetrics
@@ -27,19 +28,12 @@ from cloudgraft.service.metrics import ServiceMetrics
 
 
 @click.command()
-@click.option(
-    "-c",
-    "--config",
-    "path",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="The configuration file (docs/reference/configuration.md).",
-)
+@config_option("The configuration file (docs/reference/configuration.md).")
 @click.option("--listen", help="Address to listen on, instead of the file's server.listen.")
 @click.option(
     "--insecure", is_flag=True, help="Serve other hosts without TLS. Everybody who can reach the port has full control."
 )
-@click.option("--check", is_flag=True, help="Only check the configuration: exit code 0 when it is good.")
+@check_option
 @logs.options
 def command(
     path: Path, listen: str | None, verbosity: int | None, log_format: str | None, *, insecure: bool, check: bool

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
-from cloudgraft.cli.terminal import ago, console, output_option, print_json, table, text
+from cloudgraft.cli.terminal import ago, console, examples, output_option, print_json, table, text
 from cloudgraft.sdk.errors import CloudgraftError
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -207,15 +207,9 @@ def _next(report: Report) -> Iterator[RenderableType]:
         yield text("Machines that nobody knows: cloudgraft orphans list")
 
 
-_EXAMPLES = """\b
-Examples:
-  cloudgraft status
-  cloudgraft status small --watch
-  cloudgraft status --admin unix:/run/cloudgraft.sock -o json
-"""
-
-
-@click.command("status", epilog=_EXAMPLES)
+@click.command(
+    "status", epilog=examples("status", "status small --watch", "status --admin unix:/run/cloudgraft.sock -o json")
+)
 @click.argument("group", required=False, default="")
 @click.option("--machines", is_flag=True, help="List all machines of all groups, not only those in trouble.")
 @click.option("-w", "--watch", "is_watching", is_flag=True, help="Go on until Ctrl-C.")

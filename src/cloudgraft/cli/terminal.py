@@ -6,9 +6,10 @@ Text of a server is shown with control characters escaped, so that no answer can
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final, NoReturn
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeVar
 
 import click
 from rich import box
@@ -18,6 +19,7 @@ from rich.text import Text
 
 from cloudgraft.sdk.duration import parse_duration
 
+F = TypeVar("F", bound=Callable[..., Any])
 _PIPE_WIDTH: Final = 100_000  # in a pipe nothing is truncated or wrapped
 _STYLES: Final = {
     "running": "green",
@@ -134,6 +136,14 @@ output_option = click.option(
     show_default=True,
     help="For people or programs.",
 )
+
+
+check_option = click.option("--check", is_flag=True, help="Only check the configuration: exit code 0 when it is good.")
+
+
+def config_option(help_: str, *, required: bool = True) -> Callable[[F], F]:
+    """Adds the configuration file of a server, as ``path``."""
+    return click.option("-c", "--config", "path", type=click.Path(path_type=Path), required=required, help=help_)
 
 
 def duration(_context: click.Context, _option: click.Parameter, text: str | None) -> timedelta | None:

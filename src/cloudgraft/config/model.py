@@ -22,7 +22,7 @@ from pydantic import (
 
 from cloudgraft.config.document import Document
 from cloudgraft.config.fields import Kind, Name, matching, refuse
-from cloudgraft.config.problems import KeyPath
+from cloudgraft.config.problems import ConfigError, KeyPath
 from cloudgraft.config.section import Section
 from cloudgraft.config.sections.clouds import CloudConfig
 from cloudgraft.config.sections.cluster import Kubernetes
@@ -144,6 +144,10 @@ class Config(Section):
     def where(self, *path: str | int) -> Where:
         """A place in the file this was read from: ``where("providers", 0, "options")``."""
         return Where(document=self._document, base_dir=self._base_dir, path=path)
+
+    def missing(self, section: str, hint: str) -> ConfigError:
+        """The error of a command that needs a section which this file does not have."""
+        return ConfigError([self._document.problem((), f"has no section {section}", hint)])
 
     def groups(self) -> tuple[Group, ...]:
         """All groups of `nodeGroups`, after each was fanned out over its zones and shapes."""

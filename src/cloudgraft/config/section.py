@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
@@ -22,6 +23,14 @@ class Section(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, hide_input_in_errors=True)
+
+
+def changed_keys(old: Section, new: Section, ignored: Collection[str]) -> list[str]:
+    """The keys whose values differ; ``ignored`` are names of fields."""
+    fields = type(new).model_fields.items()
+    return [
+        info.alias or name for name, info in fields if name not in ignored and getattr(old, name) != getattr(new, name)
+    ]
 
 
 def convert(source: object, cls: type[T], **more: Any) -> T:

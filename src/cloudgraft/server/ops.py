@@ -10,7 +10,8 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Final
 
@@ -74,6 +75,15 @@ class OpsServer:
             self._beating.cancel()
         await asyncio.to_thread(self._http.shutdown)
         self._http.server_close()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Answers for as long as the block lasts."""
+        await self.start()
+        try:
+            yield
+        finally:
+            await self.stop()
 
     async def _keep_beating(self) -> None:
         while True:

@@ -4,22 +4,81 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib.util
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
 
 from cloudgraft.net.connections import raise_descriptor_limit
 from cloudgraft.sdk.blocking import BlockingProvider, as_provider
+from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.provider import Provider
+from cloudgraft.server.grpc_server import GrpcServer
 from cloudgraft.server.listener import Access, ListenerLimits
 from cloudgraft.server.ops import OpsServer
 from cloudgraft.server.signals import run_until_signal
-from cloudgraft.server.tls import TlsFiles
-from cloudgraft.server.transport import AutoscalerServer, Transport, choose_transport, make_server
+from cloudgraft.server.tls import ReloadingCredentials, TlsFiles
 from cloudgraft.service import CloudProviderService
 from cloudgraft.service.metrics import ServiceMetrics
+
+# -- transport ---------------------------------------------------------------------------------------------------------
+# Chooses the transport of the autoscaler's listener: the native one where it is installed, else grpcio's.
+
+
+class Transport(StrEnum):
+    """The transport of the autoscaler's calls."""
+
+    AUTO = "auto"
+    NATIVE = "native"
+    GRPCIO = "grpcio"
+
+
+class AutoscalerServer(Protocol):
+    """One listening address for one service, over any transport."""
+
+    @property
+    def address(self) -> str:
+        """The address it listens on, with the real port."""
+
+    @property
+    def tls(self) -> ReloadingCredentials | None:
+        """The certificate in use."""
+
+    def start(self) -> Awaitable[None]:
+        """Opens the port and begins to serve; raises UnavailableError when the port is not available."""
+
+    def drop_connections(self) -> Awaitable[None]:
+        """Ends all connections at once, calls in flight with UNAVAILABLE, and accepts new ones."""
+
+    def stop(self, grace: float) -> Awaitable[None]:
+        """Refuses new calls, gives those in flight at most ``grace`` seconds to end, then closes."""
+
+
+def choose_transport(wanted: Transport) -> Transport:
+    """The transport to use; raises InvalidArgumentError when it is not installed."""
+    is_installed = importlib.util.find_spec("cloudgraft_native") is not None
+    if wanted is Transport.NATIVE and not is_installed:
+        raise InvalidArgumentError(
+            "server.transport is native, and cloudgraft-native is not installed: `pip install 'cloudgraft[native]'`, "
+            "or say auto or grpcio"
+        )
+    return Transport.NATIVE if is_installed and wanted is not Transport.GRPCIO else Transport.GRPCIO
+
+
+def make_server(
+    service: CloudProviderService, access: Access, transport: Transport, *, trouble: Callable[[], str] | None = None
+) -> AutoscalerServer:
+    """Makes a listener over the chosen transport; ``start`` opens it."""
+    if transport is Transport.GRPCIO:
+        return GrpcServer(service, access, trouble=trouble)
+    from cloudgraft.server.native_server import NativeServer  # noqa: PLC0415 - needs the extension
+
+    return NativeServer(service, access, trouble=trouble)
+
 
 log = logging.getLogger("cloudgraft.server")
 # Thresholds of the garbage collector: new objects before a collection of the youngest generation, and collections of a
@@ -101,8 +160,8 @@ async def running(
         ops = None
         if options.ops:
             ops = OpsServer(options.ops, metrics.registry, lambda: phase or trouble(), metrics.listeners)
-            await ops.start()  # first, so that a probe gets "not ready" instead of a refused connection
-            stack.push_async_callback(ops.stop)
+            # First, so that a probe gets "not ready" instead of a refused connection.
+            await stack.enter_async_context(ops.running())
         stack.push_async_callback(_close, provider, options.grace)
         await provider.start()
         await server.start()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
+T = TypeVar("T")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -62,3 +64,33 @@ async def run_until_signal(parts: AbstractAsyncContextManager[object]) -> bool:
             if not told.while_starting:
                 raise
     return told.while_starting
+
+
+async def run_or_interrupt(
+    work: Coroutine[Any, Any, T], *, on_first: Callable[[], None] = lambda: None, only_first: bool = False
+) -> T | signal.Signals:
+    """The result of the work, or the signal that interrupted it: also SIGHUP, when its terminal is closed.
+
+    A signal cancels the work, which may clean up. With ``only_first`` further signals do not cancel that.
+    """
+    loop, received = asyncio.get_running_loop(), list[signal.Signals]()
+    working = asyncio.ensure_future(work)
+
+    def stop(number: signal.Signals) -> None:
+        if not received:
+            on_first()
+        if not (received and only_first):
+            working.cancel()
+        received.append(number)
+
+    for number in (*_SIGNALS, signal.SIGHUP):
+        loop.add_signal_handler(number, stop, number)
+    try:
+        return await working
+    except asyncio.CancelledError:
+        if not received:
+            raise
+        return received[0]
+    finally:
+        for number in (*_SIGNALS, signal.SIGHUP):
+            loop.remove_signal_handler(number)

@@ -94,15 +94,10 @@ def shown(text: str) -> str:
 
 def check_groups_answer(groups: object) -> Sequence[NodeGroup]:
     """R10, R11: ids must be present and unique, and sizes in order."""
-    if not isinstance(groups, Sequence):
-        raise _nonsense("node_groups()", f"{type(groups).__name__} instead of a sequence of NodeGroup")
-    seen = set()
-    for group in groups:
-        check_group_answer(group, "node_groups()")
-        if group.id in seen:
-            raise _nonsense("node_groups()", f"two groups with the id {shown(group.id)}")
-        seen.add(group.id)
-    return groups
+    usable, problems = usable_groups(groups)
+    if problems:
+        raise InternalError(problems[0])
+    return usable
 
 
 def usable_groups(groups: object) -> tuple[list[NodeGroup], list[str]]:

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, Va
 from cloudgraft.config.fields import Duration, Kind, PositiveDuration, Price, Share, Text, refuse
 from cloudgraft.config.kubernetes import ZONE_LABEL, Amounts, Annotations, Labels, LabelValue, Taints, Threshold
 from cloudgraft.config.problems import KeyPath, printable
-from cloudgraft.config.section import Section
+from cloudgraft.config.section import Section, convert
 from cloudgraft.config.sections.join import Join
 from cloudgraft.sdk.types import AutoscalingOptions
 
@@ -186,19 +186,15 @@ class NodeGroupConfig(Section):
         """The groups after the fan-out; ``index`` is its place in the list."""
         for id_, shape, zone in fan_out(self.id, self.shapes, self.zones):
             own = {key: value for key, value in (("shape", shape), ("zone", zone)) if value}
-            yield Group(
+            yield convert(
+                self,
+                Group,
                 id=id_,
                 index=index,
-                cloud=self.cloud,
-                min_size=self.min_size,
-                max_size=self.max_size,
                 machine={**self.machine, **own},
                 spread=tuple(own),
                 zone=zone,
-                template=self.template,
                 options=self.options.as_options(),
-                price=self.price,
-                join=self.join,
             )
 
 
