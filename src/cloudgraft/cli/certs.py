@@ -10,15 +10,7 @@ import yaml
 from rich.console import Console
 from rich.table import Column, Table
 
-from cloudgraft.certs.authority import (
-    DEFAULT_CLIENT,
-    DEFAULT_HOSTS,
-    Bundle,
-    What,
-    create_bundle,
-    issue_client,
-    renew,
-)
+from cloudgraft.certs.authority import DEFAULT_CLIENT, DEFAULT_HOSTS, Bundle, What, create_bundle, issue_client, renew
 from cloudgraft.certs.inspect import CertificateInfo, Finding, Report, inspect_path
 from cloudgraft.certs.names import join_host_port, parse_client_name
 from cloudgraft.certs.pem import load_certificate

@@ -11,14 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import (
-    Field,
-    PrivateAttr,
-    StrictBool,
-    StrictStr,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import Field, PrivateAttr, StrictBool, StrictStr, ValidationInfo, field_validator
 
 from cloudgraft.config.document import Document
 from cloudgraft.config.fields import Kind, Name, matching, refuse

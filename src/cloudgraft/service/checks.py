@@ -11,14 +11,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
-from cloudgraft.sdk.types import (
-    AutoscalingOptions,
-    Instance,
-    InstanceState,
-    NodeGroup,
-    NodeRef,
-    NodeTemplate,
-)
+from cloudgraft.sdk.types import AutoscalingOptions, Instance, InstanceState, NodeGroup, NodeRef, NodeTemplate
 
 INT32_MAX = 2**31 - 1
 _LONGEST_ID = 1024

@@ -16,23 +16,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from cloudgraft.sdk.errors import (
-    CloudgraftError,
-    DeadlineError,
-    NotFoundError,
-    UnavailableError,
-    UnsupportedError,
-)
+from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, NotFoundError, UnavailableError, UnsupportedError
 from cloudgraft.sdk.provider import Provider
-from cloudgraft.sdk.types import (
-    AutoscalingOptions,
-    Instance,
-    InstanceState,
-    NodeGroup,
-    NodeRef,
-    NodeTemplate,
-    Pod,
-)
+from cloudgraft.sdk.types import AutoscalingOptions, Instance, InstanceState, NodeGroup, NodeRef, NodeTemplate, Pod
 from cloudgraft.service.memo import Memo
 from cloudgraft.service.snapshot_reader import Extras, SnapshotReader, View
 

@@ -7,12 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import (
-    Field,
-    StrictBool,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import Field, StrictBool, ValidationInfo, field_validator
 
 from cloudgraft.config.document import Document
 from cloudgraft.config.fields import (

@@ -10,14 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    ConfigDict,
-    Field,
-    StrictBool,
-    StrictInt,
-    StrictStr,
-    Tag,
-)
+from pydantic import ConfigDict, Field, StrictBool, StrictInt, StrictStr, Tag
 
 from cloudgraft.config.fields import Kind, PositiveDuration, chosen_by, installed
 from cloudgraft.config.section import Section

@@ -7,15 +7,7 @@ from datetime import timedelta
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    StrictStr,
-    Tag,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, StrictStr, Tag, ValidationInfo, field_validator
 
 from cloudgraft.config.fields import (
     Kind,

@@ -8,15 +8,7 @@ from typing import Literal
 
 from pydantic import Field, StrictBool, StrictInt, ValidationInfo, field_validator
 
-from cloudgraft.config.fields import (
-    Duration,
-    ListenAddress,
-    PositiveDuration,
-    ReadableFile,
-    Text,
-    check_closed,
-    refuse,
-)
+from cloudgraft.config.fields import Duration, ListenAddress, PositiveDuration, ReadableFile, Text, check_closed, refuse
 from cloudgraft.config.section import Section
 
 # -- limits ------------------------------------------------------------------------------------------------------------
