@@ -21,7 +21,7 @@ from cloudgraft.admin.wire import LONGEST_ANSWER, LONGEST_REQUEST, SERVICE, deco
 from cloudgraft.net.connections import ListenerMetrics
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, UnavailableError
 from cloudgraft.server.clients import client_names
-from cloudgraft.server.listener import Access, Listener, ListenerLimits, abort, has_port
+from cloudgraft.server.listener import Access, Listener, ListenerLimits, Unfinished, abort, has_port
 from cloudgraft.store.journal import JournalUnavailableError
 
 log = logging.getLogger("cloudgraft.admin")
@@ -64,7 +64,7 @@ class AdminServer:
             metrics=metrics or ListenerMetrics(CollectorRegistry()),
             only_for_owner=True,
         )
-        self._unfinished: set[asyncio.Task[Mapping[str, object]]] = set()
+        self._unfinished = Unfinished()
 
     @property
     def address(self) -> str:
@@ -82,9 +82,8 @@ class AdminServer:
         """Refuses new calls, gives those under way ``grace`` seconds, then ends them. The socket is removed."""
         deadline = time.monotonic() + grace
         await self._listener.stop(grace)
-        if self._unfinished:
-            await asyncio.wait(self._unfinished, timeout=max(0.0, deadline - time.monotonic()))
-        left = tuple(self._unfinished)
+        await self._unfinished.drain(max(0.0, deadline - time.monotonic()))
+        left = tuple(self._unfinished.tasks)
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
@@ -105,7 +104,7 @@ class AdminServer:
 
     async def _answered(self, name: str, method: Method, data: bytes) -> bytes:
         try:
-            answer = await encode_in_slices(await self._to_its_end(method, decode(data)))
+            answer = await encode_in_slices(await self._unfinished.run(method(decode(data))))
         except JournalUnavailableError as error:
             raise UnavailableError(f"{error.message}{_DOUBT}" if error.is_ambiguous else error.message) from error
         except CloudgraftError:
@@ -117,17 +116,6 @@ class AdminServer:
         if len(answer) > LONGEST_ANSWER:
             raise InternalError(f"the answer has {len(answer) >> 20} MiB, more than can be sent: ask for less")
         return answer
-
-    async def _to_its_end(self, method: Method, request: Mapping[str, object]) -> Mapping[str, object]:
-        task = asyncio.ensure_future(method(request))
-        self._unfinished.add(task)
-        task.add_done_callback(self._finished)
-        return await asyncio.shield(task)
-
-    def _finished(self, task: asyncio.Task[Mapping[str, object]]) -> None:
-        self._unfinished.discard(task)
-        if not task.cancelled():
-            task.exception()  # retrieved here, because the caller may be gone
 
 
 def _closed(access: Access) -> Access:

@@ -72,8 +72,7 @@ class DockLink:
         except ConfigError:
             raise
         except CloudgraftError as error:
-            where = config.where("dock")
-            raise ConfigError([where.document.problem(where.path, error.message)]) from error
+            raise config.where("dock").error(error.message) from error
 
     def register(self, registry: CollectorRegistry) -> None:
         """Adds the dock's metrics to ``/metrics``."""

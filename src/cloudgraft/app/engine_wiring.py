@@ -169,9 +169,8 @@ def _docked(config: Config, name: str, options: Any, dock: DockLink | None) -> t
     if options.address:
         return ()
     if config.dock is None:
-        where = config.where("clouds", name, "driver")
         hint = "add that section, or give the address of a dock elsewhere"
-        raise ConfigError([where.document.problem(where.path, "needs a section dock", hint)])
+        raise config.where("clouds", name, "driver").error("needs a section dock", hint)
     return (dock.hub, dock.classes) if dock is not None else ()
 
 
@@ -181,7 +180,7 @@ def own_options(cls: Any, who: str, options: Mapping[str, Any], where: Where) ->
     if options_type is not None:
         return (parse_options(options_type, options, where),)
     if options:
-        raise ConfigError([where.document.problem(where.path, f"{who} takes no options")])
+        raise where.error(f"{who} takes no options")
     return ()
 
 

@@ -76,8 +76,8 @@ def client_of(config: Config) -> KubeClient | None:
     try:
         return connected(wanted)
     except CloudgraftError as error:
-        where = config.where("kubernetes", "inCluster" if wanted.in_cluster else "kubeconfig")
-        raise ConfigError([where.document.problem(where.path, error.message)]) from error
+        key = "inCluster" if wanted.in_cluster else "kubeconfig"
+        raise config.where("kubernetes", key).error(error.message) from error
 
 
 def connected(reach: Reach) -> KubeClient:

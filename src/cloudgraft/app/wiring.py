@@ -121,7 +121,7 @@ def assemble(config: Config, metrics: ServiceMetrics) -> Assembly:
         raise ConfigError(problems)
     if not members:
         hint = "add clouds and nodeGroups; `cloudgraft dock` serves a dock alone"
-        raise ConfigError([config.where().document.problem((), "has nothing to serve to the autoscaler", hint)])
+        raise config.where().error("has nothing to serve to the autoscaler", hint)
     only = next(iter(members.values()))
     provider = MergedProvider(members, required=[ENGINE]) if len(members) > 1 else only
     return Assembly(provider, members, engine, link, dock)
@@ -259,7 +259,7 @@ def make_webhook(config: Config) -> Webhook | None:
     try:
         return Webhook(convert(wanted, WebhookSettings), config.cluster)
     except InvalidArgumentError as error:
-        raise _problem(config.where("engine", "webhook", "url"), error.message) from error
+        raise config.where("engine", "webhook", "url").error(error.message) from error
 
 
 def _check_kinds(config: Config, kinds: Sequence[str]) -> None:
@@ -268,7 +268,7 @@ def _check_kinds(config: Config, kinds: Sequence[str]) -> None:
         if kind not in KINDS:
             hint = did_you_mean(kind, list(KINDS)) or f"there is: {', '.join(KINDS)}"
             where = config.where("engine", "webhook", "kinds", index)
-            raise _problem(where, f"there is no kind of event {printable(kind)}", hint)
+            raise where.error(f"there is no kind of event {printable(kind)}", hint)
 
 
 def admin_place(config: Config) -> Access | Path:
@@ -278,14 +278,10 @@ def admin_place(config: Config) -> Access | Path:
         try:
             return check_path(Path(address.removeprefix("unix:")))
         except InvalidArgumentError as error:
-            raise _problem(config.where("admin", "listen"), error.message) from error
+            raise config.where("admin", "listen").error(error.message) from error
     if tls is None:
         raise InternalError("an admin port without TLS")  # the configuration does not allow it
     return Access(listen=address, tls=convert(tls, TlsFiles), allowed_clients=tls.allowed_clients)
-
-
-def _problem(where: Where, message: str, suggestion: str = "") -> ConfigError:
-    return ConfigError([where.document.problem(where.path, message, suggestion)])
 
 
 # -- dock without an engine --------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.sdk.files import exists, is_directory
 
-# -- Writes certificates and keys atomically, and keys readable by their owner only ------------------------------------
+# -- atomic writes -----------------------------------------------------------------------------------------------------
 # Every file is written in full under another name in the same directory, flushed to the disk, and then renamed. Two
 # files cannot be renamed in one step, so for an instant a reader may find the new key beside the old certificate. That
 # instant is as short as two renames, because everything that can fail or take time is done before the first. The order

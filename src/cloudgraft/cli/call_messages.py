@@ -28,7 +28,7 @@ from cloudgraft.wire.kubernetes import decode_node, encode_pod
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 from cloudgraft.wire.rpc import Rpc
 
-# -- Describes the 15 calls, with examples, and builds requests from JSON ----------------------------------------------
+# -- requests ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +174,7 @@ def _quantities(amounts: Mapping[str, Any]) -> dict[str, Quantity]:
     return {name: Quantity(amount) for name, amount in amounts.items()}
 
 
-# -- Formats a server's answers for people and for programs ------------------------------------------------------------
+# -- answers -----------------------------------------------------------------------------------------------------------
 
 
 _ERROR_CLASSES: Final[dict[int, str]] = {ErrorClass.OUT_OF_RESOURCES: "out of resources", ErrorClass.OTHER: "other"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from cloudgraft.certs.authority import DEFAULT_CLIENT, DEFAULT_HOSTS, Bundle, What, create_bundle, issue_client, renew
-from cloudgraft.certs.inspect import CertificateInfo, Finding, Report, inspect_path
+from cloudgraft.certs.inspect import CertificateInfo, Report, inspect_path
 from cloudgraft.certs.names import join_host_port, parse_client_name
 from cloudgraft.certs.pem import load_certificate
 from cloudgraft.cli.terminal import examples, print_json
@@ -205,7 +206,7 @@ def _as_json(report: Report, now: datetime) -> dict[str, object]:
         "ok": report.ok,
         "serverName": report.server_name,
         "certificates": [_certificate_json(info, report, now) for info in report.certificates],
-        "findings": [_finding_json(finding) for finding in report.findings],
+        "findings": [{**asdict(finding), "file": str(finding.file)} for finding in report.findings],
     }
 
 
@@ -222,15 +223,6 @@ def _certificate_json(info: CertificateInfo, report: Report, now: datetime) -> d
         "daysLeft": info.days_left(now),
         "sha256": info.fingerprint,
         "acceptedForServerName": None if report.server_name is None else info.accepts(report.server_name),
-    }
-
-
-def _finding_json(finding: Finding) -> dict[str, str]:
-    return {
-        "severity": finding.severity,
-        "file": str(finding.file),
-        "message": finding.message,
-        "fix": finding.fix,
     }
 
 

@@ -92,7 +92,7 @@ def command(
 
 def _section(config: Config) -> Dock:
     if config.dock is None:
-        raise config.missing("dock", "write one: it says who may dial in, and where")
+        raise config.where().error("has no section dock", "write one: it says who may dial in, and where")
     return config.dock
 
 

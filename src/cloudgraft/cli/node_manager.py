@@ -17,7 +17,7 @@ from cloudgraft.app.reload import FileComposer, Reloader, WatchedFile
 from cloudgraft.app.wiring import Assembly, assemble
 from cloudgraft.cli.serve import Sidecars
 from cloudgraft.cli.terminal import check_option, config_option
-from cloudgraft.config import Config, ConfigError, load
+from cloudgraft.config import Config, load
 from cloudgraft.config.section import convert
 from cloudgraft.config.sections.node_manager import NodeManager
 from cloudgraft.engine.engine import Engine
@@ -106,9 +106,8 @@ class NodeManagerServer:
         """Opens nothing yet; raises an error that names what cannot be used."""
         section = _section(config)
         if assembly.engine is None or config.providers:
-            where = config.where()
             hint = "write clouds and nodeGroups, and no providers: those belong into the file of a front"
-            raise ConfigError([where.document.problem((), "is not one for a node manager", hint)])
+            raise config.where().error("is not one for a node manager", hint)
         self.engine: Engine = assembly.engine
         self._provider = EngineProvider(self.engine)
         self._config = config
@@ -158,7 +157,7 @@ class NodeManagerServer:
 
 def _section(config: Config) -> NodeManager:
     if config.node_manager is None:
-        raise config.missing("nodeManager", "write one: it says where to listen, and who may call")
+        raise config.where().error("has no section nodeManager", "write one: it says where to listen, and who may call")
     return config.node_manager
 
 

@@ -47,6 +47,10 @@ class Where:
     base_dir: Path
     path: KeyPath
 
+    def error(self, message: str, suggestion: str = "") -> ConfigError:
+        """The error of a problem at this place."""
+        return ConfigError([self.document.problem(self.path, message, suggestion)])
+
 
 class Config(Section):
     """The whole file."""
@@ -137,10 +141,6 @@ class Config(Section):
     def where(self, *path: str | int) -> Where:
         """A place in the file this was read from: ``where("providers", 0, "options")``."""
         return Where(document=self._document, base_dir=self._base_dir, path=path)
-
-    def missing(self, section: str, hint: str) -> ConfigError:
-        """The error of a command that needs a section which this file does not have."""
-        return ConfigError([self._document.problem((), f"has no section {section}", hint)])
 
     def groups(self) -> tuple[Group, ...]:
         """All groups of `nodeGroups`, after each was fanned out over its zones and shapes."""

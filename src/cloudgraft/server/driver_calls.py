@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 import grpc
@@ -17,7 +16,7 @@ from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Sha
 from cloudgraft.sdk.errors import CloudgraftError, ConflictError, InternalError, InvalidArgumentError
 from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.server.clients import only_message
-from cloudgraft.server.listener import abort
+from cloudgraft.server.listener import Unfinished, abort
 from cloudgraft.wire import driver as wire
 from cloudgraft.wire.pb import driver_pb2 as pb
 
@@ -68,7 +67,8 @@ class DriverCalls:
         self._page = page
         # Rests of lists that a client reads page by page. Each list is read once: pages of two lists do not fit.
         self._listings: OrderedDict[str, Sequence[Machine]] = OrderedDict()
-        self._unfinished: set[asyncio.Task[Any]] = set()
+        # A create that stops between its steps would leave a machine without an owner.
+        self._unfinished = Unfinished()
         self._methods: dict[str, Callable[[Callee, Any], Awaitable[bytes]]] = {
             "Describe": _describe,
             "Create": self._create,
@@ -87,8 +87,7 @@ class DriverCalls:
 
     async def drain(self, seconds: float) -> None:
         """Waits at most this long for creates and deletes whose callers have given up."""
-        if self._unfinished:
-            await asyncio.wait(self._unfinished, timeout=seconds)
+        await self._unfinished.drain(seconds)
 
     def _responder(self, name: str) -> Callable[[Any, Context], Awaitable[bytes]]:
         async def respond(_messages: Any, context: Context) -> bytes:
@@ -117,13 +116,13 @@ class DriverCalls:
             raise InternalError(f"internal error (id {incident}): {self._whose} log has the details") from error
 
     async def _create(self, callee: Callee, request: pb.CreateRequest) -> bytes:
-        machine = await self._to_its_end(callee.create(wire.spec_from_pb(request)))
+        machine = await self._unfinished.run(callee.create(wire.spec_from_pb(request)))
         return pb.CreateResponse(machine=wire.machine_to_pb(machine)).SerializeToString()
 
     async def _delete(self, callee: Callee, request: pb.DeleteRequest) -> bytes:
         if not request.machine.machine_id:
             raise InvalidArgumentError("a machine without machine_id cannot be deleted")
-        await self._to_its_end(callee.delete(wire.machine_from_pb(request.machine)))
+        await self._unfinished.run(callee.delete(wire.machine_from_pb(request.machine)))
         return pb.DeleteResponse().SerializeToString()
 
     async def _list(self, callee: Callee, request: pb.ListRequest) -> bytes:
@@ -148,18 +147,6 @@ class DriverCalls:
         while len(self._listings) > _LISTINGS_KEPT:
             self._listings.popitem(last=False)
         return token
-
-    async def _to_its_end(self, change: Coroutine[Any, Any, T]) -> T:
-        # A caller that gives up must not stop a create between its steps: a half-created machine would have no owner.
-        task = asyncio.create_task(change)
-        self._unfinished.add(task)
-        task.add_done_callback(self._finished)
-        return await asyncio.shield(task)
-
-    def _finished(self, task: asyncio.Task[Any]) -> None:
-        self._unfinished.discard(task)
-        if not task.cancelled():
-            task.exception()  # retrieved here: when the caller is gone, the next list shows the outcome
 
 
 async def _describe(callee: Callee, _request: pb.DescribeRequest) -> bytes:

@@ -7,9 +7,9 @@ import contextlib
 import logging
 import math
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -158,6 +158,7 @@ class ListenerLimits:
         )
 
 
+T = TypeVar("T")
 _STATUS = {code.value[0]: code for code in grpc.StatusCode}
 _LONGEST_DETAILS = 4000  # details are sent in a header, and clients refuse headers of more than about 8 KiB
 _FIRST_PAUSE: Final = 0.05  # seconds between attempts to reopen the address, doubled up to the longest
@@ -327,6 +328,30 @@ def _umask(mask: int | None) -> Iterator[None]:
         yield
     finally:
         os.umask(before)
+
+
+class Unfinished:
+    """Calls that run to their end even if their caller gives up, so that no change is left half done."""
+
+    def __init__(self) -> None:
+        self.tasks: set[asyncio.Future[Any]] = set()
+
+    async def run(self, work: Awaitable[T]) -> T:
+        """The result of the work, which continues when the caller is cancelled."""
+        task = asyncio.ensure_future(work)
+        self.tasks.add(task)
+        task.add_done_callback(self._finished)
+        return await asyncio.shield(task)
+
+    async def drain(self, seconds: float) -> None:
+        """Waits at most this long for work whose callers have given up."""
+        if self.tasks:
+            await asyncio.wait(self.tasks, timeout=seconds)
+
+    def _finished(self, task: asyncio.Future[Any]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # retrieved here, because the caller may be gone
 
 
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: CloudgraftError) -> None:

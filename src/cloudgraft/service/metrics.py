@@ -137,21 +137,18 @@ class ServiceMetrics:
         }
         self.listeners = ListenerMetrics(self.registry)
         self.last_call = 0.0  # of an allowed client, in seconds since the epoch
-        Gauge(
+        last_call = self._gauge(
             "cloudgraft_last_allowed_call_timestamp_seconds",
             "When the last call of an allowed client came; 0 before the first",
-            registry=self.registry,
-        ).set_function(lambda: max(self.last_call, self._ready.last_call()))
-        self.certificate_expiry = Gauge(
-            "cloudgraft_tls_certificate_expiry_timestamp_seconds",
-            "When the server's certificate ends; 0 without TLS",
-            registry=self.registry,
         )
-        self.transport = Gauge(
+        last_call.set_function(lambda: max(self.last_call, self._ready.last_call()))
+        self.certificate_expiry = self._gauge(
+            "cloudgraft_tls_certificate_expiry_timestamp_seconds", "When the server's certificate ends; 0 without TLS"
+        )
+        self.transport = self._gauge(
             "cloudgraft_transport_info",
             "1 for the transport that carries the autoscaler's calls: native or grpcio",
-            ["transport"],
-            registry=self.registry,
+            "transport",
         )
         self.late_mutations = Counter(
             "cloudgraft_late_mutations",
@@ -159,18 +156,17 @@ class ServiceMetrics:
             ["rpc"],
             registry=self.registry,
         )
-        self.provider_up = Gauge(
+        self.provider_up = self._gauge(
             "cloudgraft_provider_up",
             "1 while a provider answers, 0 while its last known answers are served",
-            ["provider"],
-            registry=self.registry,
+            "provider",
         )
-        self.snapshot_age = Gauge(
-            "cloudgraft_snapshot_age_seconds",
-            "Age of the answers that are served for a provider",
-            ["provider"],
-            registry=self.registry,
+        self.snapshot_age = self._gauge(
+            "cloudgraft_snapshot_age_seconds", "Age of the answers that are served for a provider", "provider"
         )
+
+    def _gauge(self, name: str, about: str, *labels: str) -> Gauge:
+        return Gauge(name, about, labels, registry=self.registry)
 
     def add_ready_replies(self, replies: AnsweredCalls) -> None:
         """Counts calls that a transport answers itself like all others."""
