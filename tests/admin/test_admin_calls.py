@@ -260,7 +260,7 @@ async def test_a_stop_lets_calls_end_and_then_ends_them(tmp_path: Path) -> None:
         await server.start()
         async with AdminClient(tmp_path / "admin") as client:
             call = asyncio.create_task(client.call("slow"))
-            await until(lambda server=server: bool(server._unfinished))  # type: ignore[misc]  # bound per round
+            await until(lambda server=server: bool(server._unfinished.tasks))  # type: ignore[misc]  # bound per round
             stopping = asyncio.create_task(server.stop(20 if opens else 0.05))
             if opens:
                 await until(lambda: not (tmp_path / "admin").exists())

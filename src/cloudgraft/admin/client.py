@@ -13,10 +13,9 @@ from typing import Final, Self
 import grpc
 import grpc.aio
 
-from cloudgraft.admin.sockets import check_path, grpc_address
-from cloudgraft.admin.wire import LONGEST_ANSWER, LONGEST_REQUEST, decode, path_of
-from cloudgraft.client.channel import channel_credentials
+from cloudgraft.admin.wire import LONGEST_ANSWER, LONGEST_REQUEST, check_path, decode, grpc_address, path_of
 from cloudgraft.client.cloud_config import Address, CloudConfig
+from cloudgraft.client.channel import channel_credentials
 from cloudgraft.client.errors import ERROR_KEY, error_from_rpc
 from cloudgraft.sdk.errors import (
     CloudgraftError,

@@ -16,8 +16,16 @@ import grpc
 import grpc.aio
 from prometheus_client import CollectorRegistry
 
-from cloudgraft.admin.sockets import check_path, grpc_address, make_way
-from cloudgraft.admin.wire import LONGEST_ANSWER, LONGEST_REQUEST, SERVICE, decode, encode_in_slices
+from cloudgraft.admin.wire import (
+    LONGEST_ANSWER,
+    LONGEST_REQUEST,
+    SERVICE,
+    check_path,
+    decode,
+    encode_in_slices,
+    grpc_address,
+    make_way,
+)
 from cloudgraft.net.connections import ListenerMetrics
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, UnavailableError
 from cloudgraft.server.clients import client_names

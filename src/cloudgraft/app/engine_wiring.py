@@ -224,15 +224,12 @@ def _knows_no_price(cls: type | None) -> bool:
 def _group(config: Config, group: Group, cls: type | None) -> GroupDeclaration:
     schema = getattr(cls, "MachineSettings", None)
     machine = machine_settings(schema, group, config.where("nodeGroups", group.index))
-    for key, value in (("labels", dict(group.template.labels)), ("taints", _taints(group.template))):
+    taints = [taint.model_dump() for taint in group.template.taints]
+    for key, value in (("labels", dict(group.template.labels)), ("taints", taints)):
         if value and key in given_to_nodes(cls):  # such a driver sets the template's labels and taints on nodes (R69)
             machine.setdefault(key, value)
     price = Money(amount=group.price.hourly, currency=group.price.currency) if group.price else None
     return convert(group, GroupDeclaration, machine=machine, template=_template(group.template), price=price)
-
-
-def _taints(template: Template) -> list[dict[str, str]]:
-    return [{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in template.taints]
 
 
 def _template(template: Template) -> TemplateDeclaration:

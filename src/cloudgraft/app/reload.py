@@ -16,6 +16,7 @@ from cloudgraft.app.dock_wiring import DockLink
 from cloudgraft.app.engine_wiring import desired_state
 from cloudgraft.app.joining_wiring import ClusterLink
 from cloudgraft.config import Config, ConfigError, with_groups
+from cloudgraft.config.section import changed_keys
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.groups.desired import DesiredState, Joining
 from cloudgraft.engine.new_records import happened
@@ -132,15 +133,9 @@ def _signature(path: Path) -> tuple[int, ...]:
 # -- engine ------------------------------------------------------------------------------------------------------------
 
 
+# A change of these sections needs no restart, apart from the parts in _FIXED.
+_REPLACED = {"clouds", "join", "observe_only", "guards", "engine", "node_groups", "dock", "node_manager"}
 _FIXED: Mapping[str, Callable[[Config], object]] = {
-    "cluster": lambda config: config.cluster,
-    "clusterId": lambda config: config.cluster_id,
-    "server": lambda config: config.server,
-    "admin": lambda config: config.admin,
-    "store": lambda config: config.store,
-    "providers": lambda config: config.providers,
-    "kubernetes": lambda config: config.kubernetes,
-    "log": lambda config: config.log,
     "engine.webhook": lambda config: config.engine.webhook,
     "dock": lambda config: config.dock is None,
     "nodeManager": lambda config: config.node_manager is None,
@@ -194,7 +189,8 @@ class Reloader:
             await self._refuse(f"a driver failed with {type(error).__name__}; the log has the details")
             return
         self.problem = ""
-        fixed = [key for key, value in _FIXED.items() if value(config) != value(self._config)]
+        fixed = changed_keys(self._config, config, _REPLACED)
+        fixed += [key for key, value in _FIXED.items() if value(config) != value(self._config)]
         if fixed:
             log.warning("a change of these needs a restart: %s", ", ".join(fixed))
         self._engine.reconfigure(wanted, joining)

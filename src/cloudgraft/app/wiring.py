@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, assert_never, runtime_checkable
 
 from cloudgraft.admin.server import AdminServer
-from cloudgraft.admin.sockets import check_path
+from cloudgraft.admin.wire import check_path
 from cloudgraft.app.dock_wiring import DockLink
 from cloudgraft.app.engine_wiring import desired_state, own_options, plugin_spec
 from cloudgraft.app.joining_wiring import ClusterLink

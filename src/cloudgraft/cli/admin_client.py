@@ -18,7 +18,7 @@ from cloudgraft.cli.terminal import clean, duration, fail
 from cloudgraft.config import ConfigError, parse
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 
-_DEFAULT: Final = Path("cloudgraft.yaml")
+DEFAULT_FILE: Final = Path("cloudgraft.yaml")
 _ANY: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}  # noqa: S104 - addresses to listen on
 
 
@@ -107,11 +107,11 @@ _OPTIONS: Final = (
 
 
 def _default() -> Path:
-    if not _DEFAULT.is_file():
+    if not DEFAULT_FILE.is_file():
         raise click.UsageError(
-            f"say which server: --config FILE, or --admin ADDRESS (there is no {_DEFAULT} in this directory)"
+            f"say which server: --config FILE, or --admin ADDRESS (there is no {DEFAULT_FILE} in this directory)"
         )
-    return _DEFAULT
+    return DEFAULT_FILE
 
 
 def _address_in(path: Path) -> str:

@@ -91,11 +91,7 @@ class _Where:
 @click.option("--cert", default="", metavar="FILE", help="The client's certificate, for mTLS.")
 @click.option("--cacert", default="", metavar="FILE", help="The authority that signed the server's certificate.")
 @click.option(
-    "--timeout",
-    default="",
-    callback=duration,
-    metavar="DURATION",
-    help="The time limit, such as 500ms or 1m; else 5s.",
+    "--timeout", default="", callback=duration, metavar="DURATION", help="The time limit, such as 500ms or 1m; else 5s."
 )
 @click.option("--data", default="{}", metavar="JSON", help="The request in protobuf JSON; @FILE, or - for stdin.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)

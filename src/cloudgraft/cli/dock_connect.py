@@ -16,6 +16,7 @@ from cloudgraft.app.engine_wiring import own_options, with_places
 from cloudgraft.app.memory_dumps import forbid_memory_dumps
 from cloudgraft.config import ConfigError, Where, parse_options
 from cloudgraft.config.document import read_mapping
+from cloudgraft.config.section import convert
 from cloudgraft.dock.runner import RunnerOptions, RunnerSettings, Speech, Tls, run_until_told
 from cloudgraft.plugins.registry import Kind, find
 from cloudgraft.sdk.blocking import BlockingDriver
@@ -50,10 +51,9 @@ class ConnectOptions:
     def runner_options(self) -> RunnerOptions:
         """The runner's options; raises InvalidArgumentError."""
         tls = self.tls
-        return RunnerOptions(
-            address=self.address,
-            kind=self.kind,
-            api_version=self.api_version,
+        return convert(
+            self,
+            RunnerOptions,
             tls=Tls(ca=tls.ca, cert=tls.cert or "", key=tls.key or "", server_name=tls.server_name) if tls else None,
             token_file=self.token_file or "",
             settings=RunnerSettings(name=self.driver, speech=self.protocol, max_in_flight=self.max_in_flight),

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from cloudgraft.admin.client import AdminClient
 from cloudgraft.cli import admin_client
-from cloudgraft.cli.admin_client import Admin
+from cloudgraft.cli.admin_client import DEFAULT_FILE, Admin
 from cloudgraft.cli.terminal import console, output_option, print_json, text
 from cloudgraft.doctor.checks import examine
 from cloudgraft.doctor.findings import Finding, Severity, exit_code
@@ -25,7 +25,6 @@ from cloudgraft.doctor.gather import Sources, gather
 from cloudgraft.doctor.inputs import Inputs
 from cloudgraft.sdk.errors import InvalidArgumentError
 
-_DEFAULT: Final = Path("cloudgraft.yaml")
 _STYLES: Final = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 _EXAMPLES = """\b
 Examples:
@@ -65,18 +64,14 @@ def _autoscaler(_context: click.Context, _option: click.Parameter, value: str) -
 @admin_client.options
 @output_option
 def command(
-    kubeconfig: Path | None,
-    autoscaler: tuple[str, str] | None,
-    cloud_config: Path | None,
-    admin: Admin,
-    output: str,
+    kubeconfig: Path | None, autoscaler: tuple[str, str] | None, cloud_config: Path | None, admin: Admin, output: str
 ) -> None:
     """Find what is wrong: configuration, running server, certificates, autoscaler, nodes.
 
     Changes nothing. Parts that cannot be reached are reported and skipped. Each finding says what is wrong, why it
     matters, and the command or line that fixes it.
     """
-    config = admin.config or (_DEFAULT if _DEFAULT.is_file() else None)
+    config = admin.config or (DEFAULT_FILE if DEFAULT_FILE.is_file() else None)
     sources = Sources(
         config=config,
         kubeconfig=kubeconfig,

@@ -12,10 +12,7 @@ from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.terminal import ago, clean, examples, output_option, print_json, print_table
 
 
-@click.command(
-    "explain",
-    epilog=examples("explain small", "explain prod-abc123-small-1x2y3z4a -o json"),
-)
+@click.command("explain", epilog=examples("explain small", "explain prod-abc123-small-1x2y3z4a -o json"))
 @click.argument("subject", metavar="GROUP|MACHINE")
 @click.option("--limit", type=click.IntRange(1, 1000), default=30, show_default=True, help="How many events to show.")
 @admin_client.options

@@ -7,6 +7,7 @@ import logging
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import click
@@ -84,11 +85,8 @@ def command(path: Path, listen: str | None, verbosity: int | None, log_format: s
     if dock is not None:
         dock.register(metrics.registry)
     assert link is not None  # noqa: S101 - an engine always has one
-
-    def reloader() -> Reloader:
-        return Reloader(file, config, engine, link, dock=dock, then=server.replace)
-
-    beside = Sidecars(engine, link, config, metrics, reloader, dock=dock)
+    make_reloader = partial(Reloader, file, config, engine, link, dock=dock, then=server.replace)
+    beside = Sidecars(engine, link, config, metrics, make_reloader, dock=dock)
 
     @asynccontextmanager
     async def parts() -> AsyncIterator[None]:

@@ -73,13 +73,7 @@ def _adopt(
     """
     if bool(machine_ids) == everything:
         raise click.UsageError("say which orphans: either MACHINE_IDs, or --all")
-    request = {
-        "machineIds": list(machine_ids),
-        "all": everything,
-        "group": group,
-        "cloud": cloud,
-        "dryRun": not yes,
-    }
+    request = {"machineIds": list(machine_ids), "all": everything, "group": group, "cloud": cloud, "dryRun": not yes}
     print_result(admin.call("AdoptOrphans", request), done="adopted", nothing="No orphan has our marks.", output=output)
 
 

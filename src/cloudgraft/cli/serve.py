@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import click
@@ -80,14 +81,8 @@ def command(
     if dock is not None:
         dock.register(metrics.registry)
     if engine is not None and link is not None:
-        beside = Sidecars(
-            engine,
-            link,
-            config,
-            metrics,
-            lambda: Reloader(file, config, engine, link, dock=dock),
-            dock=dock,
-        )
+        make_reloader = partial(Reloader, file, config, engine, link, dock=dock)
+        beside = Sidecars(engine, link, config, metrics, make_reloader, dock=dock)
     elif dock is not None:
         alone = DockAlone(file, config, dock)
         beside = lambda _: alone.running()  # noqa: E731 - as short as it is

@@ -23,8 +23,8 @@ def cross_checks(document: Document) -> Iterator[Problem]:
     root = document.root.value
     if not isinstance(root, dict):
         return
-    is_empty = not root.get("providers") and "nodeGroups" not in root and "dock" not in root
-    if is_empty and _is_list_or_missing(root, "providers"):
+    providers = root.get("providers", [])
+    if providers == [] and "nodeGroups" not in root and "dock" not in root:
         yield document.problem(
             ("providers",),
             "there is nothing to serve: neither nodeGroups nor providers",
@@ -35,10 +35,6 @@ def cross_checks(document: Document) -> Iterator[Problem]:
     yield from _currencies(document, root)
     yield from dock_checks(document, root)
     yield from node_manager_checks(document, root)
-
-
-def _is_list_or_missing(root: dict[str, Any], key: str) -> bool:
-    return key not in root or isinstance(root[key], list)
 
 
 def _groups(root: dict[str, Any]) -> Iterator[tuple[KeyPath, dict[str, Any]]]:

@@ -164,7 +164,8 @@ class CloudProviderService:
             meter.seconds.observe(seconds)
             meter.codes[code].inc()
             if log.isEnabledFor(logging.DEBUG):
-                log.debug("call", extra=_call_details(rpc, request, call, code, seconds))
+                about = {"rpc": rpc, "code": code.name, "ms": round(seconds * 1000, 3)}
+                log.debug("call", extra={**about, **_caller(call), **_subject(request)})
 
     async def _answer(self, rpc: str, request: Message, call: Call) -> Message:
         if self._gate is not None:
@@ -385,10 +386,6 @@ def _log_failure(rpc: str, call: Call, error: CloudgraftError, subject: dict[str
         *(rpc, error.status.name, error.message),
         extra={"rpc": rpc, "code": error.status.name, "error": error.message, **_caller(call), **subject},
     )
-
-
-def _call_details(rpc: str, request: Message, call: Call, code: StatusCode, seconds: float) -> dict[str, object]:
-    return {"rpc": rpc, "code": code.name, "ms": round(seconds * 1000, 3), **_caller(call), **_subject(request)}
 
 
 def _caller(call: Call) -> dict[str, object]:

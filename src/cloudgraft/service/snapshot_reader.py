@@ -108,7 +108,7 @@ class SnapshotReader:
                 return await self.read_sizes(empty), problem
             except Exception as error:  # noqa: BLE001 - one invalid group must not affect the others
                 stale = replace(before, group=group, template=template) if before else None
-                return stale, _told(error)
+                return stale, _problem(error)
 
     async def _read_template(
         self, group: str, before: View | None
@@ -118,7 +118,7 @@ class SnapshotReader:
         except UnsupportedError as error:
             return error, ""
         except Exception as error:  # noqa: BLE001 - the old template is good enough: it hardly ever changes
-            return before.template if before else None, _told(error)
+            return before.template if before else None, _problem(error)
 
     async def _read_extras(self, before: Extras, problems: list[str]) -> Extras:
         try:
@@ -127,12 +127,12 @@ class SnapshotReader:
         except UnsupportedError:
             return Extras()
         except Exception as error:  # noqa: BLE001 - only metrics depend on it (R80)
-            problems.append(f"GPU types: {_told(error)}")
+            problems.append(f"GPU types: {_problem(error)}")
             return before
         return Extras(label, tuple(types))
 
 
-def _told(error: Exception) -> str:
+def _problem(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "does not answer in time"
     return error.message if isinstance(error, CloudgraftError) else f"failed with {type(error).__name__}"

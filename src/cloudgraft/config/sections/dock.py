@@ -28,6 +28,7 @@ from cloudgraft.config.fields import (
 from cloudgraft.config.problems import KeyPath, Problem, printable
 from cloudgraft.config.section import Section
 from cloudgraft.config.sections.server import DockLimits
+from cloudgraft.config.sections.web_server import WebServerTls
 from cloudgraft.sdk.secrecy import SHORTEST_TOKEN
 
 _MOST_TOKEN_BYTES: Final = 1 << 16
@@ -54,11 +55,9 @@ _ApiVersion = Annotated[
 ]
 
 
-class DockTls(Section):
+class DockTls(WebServerTls):
     """TLS of the dock. `cloudgraft certs init DIR` makes the files; they are read again when they change."""
 
-    cert: ReadableFile = Field(description="The dock's certificate, PEM.", examples=["certs/server.crt"])
-    key: ReadableFile = Field(description="Its private key, PEM.", examples=["certs/server.key"])
     client_ca: ReadableFile | None = Field(
         None,
         alias="clientCA",

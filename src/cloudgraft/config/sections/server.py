@@ -10,6 +10,7 @@ from pydantic import Field, StrictBool, StrictInt, ValidationInfo, field_validat
 
 from cloudgraft.config.fields import Duration, ListenAddress, PositiveDuration, ReadableFile, Text, check_closed, refuse
 from cloudgraft.config.section import Section
+from cloudgraft.config.sections.web_server import WebServerTls
 
 # -- limits ------------------------------------------------------------------------------------------------------------
 
@@ -47,11 +48,9 @@ class WebLimits(Section):
     connections: StrictInt = Field(512, ge=8, le=100_000, description=_CONNECTIONS)
 
 
-class ServerTls(Section):
+class ServerTls(WebServerTls):
     """Mutual TLS. `cloudgraft certs init DIR` makes the files; they are read again when they change."""
 
-    cert: ReadableFile = Field(description="The server's certificate, PEM.", examples=["certs/server.crt"])
-    key: ReadableFile = Field(description="Its private key, PEM.", examples=["certs/server.key"])
     client_ca: ReadableFile = Field(
         alias="clientCA", description="The authority that signs the clients' certificates.", examples=["certs/ca.crt"]
     )
