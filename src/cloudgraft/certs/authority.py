@@ -222,12 +222,7 @@ def issue_client(
 
 
 def renew(
-    directory: Path,
-    *,
-    what: What = "all",
-    days: int = 365,
-    add_hosts: Sequence[str] = (),
-    keep_keys: bool = False,
+    directory: Path, *, what: What = "all", days: int = 365, add_hosts: Sequence[str] = (), keep_keys: bool = False
 ) -> Renewal:
     """Issues server and client certificates again, by the same authority and for the same names, for ``days`` from now.
 

@@ -27,13 +27,7 @@ from cloudgraft.config.section import Section
 from cloudgraft.config.sections.cluster import Reach
 from cloudgraft.config.sections.server import Log, WebLimits
 from cloudgraft.config.sections.store import DatabasePlace, beside_the_file
-from cloudgraft.config.sections.web_server import (
-    WebClientEntry,
-    WebServerTls,
-    check_web_address,
-    web_client_checks,
-    web_clients,
-)
+from cloudgraft.config.sections.web_server import WebClientEntry, WebServer, web_client_checks, web_clients
 
 _EXAMPLE: Final = "the least is, in one line: listen: 127.0.0.1:9010"
 
@@ -92,11 +86,11 @@ class DiscoveryImport(Reach):
     namespace: Name = Field(description="The namespace of the Secrets.", examples=["demo"])
 
 
-class DiscoveryConfig(Section):
+class DiscoveryConfig(WebServer):
     """The file of a discovery server."""
 
-    # `listen` comes after `tls`, which decides what it may be.
-    tls: WebServerTls | None = Field(None, description="TLS; without it only programs on this host can call.")
+    place = ""
+    power = "read credentials"
     listen: ListenAddress = Field(
         "127.0.0.1:9010",
         description="Where to listen; port 0 takes a free one. Without `tls` it must be a loopback address.",
@@ -130,13 +124,6 @@ class DiscoveryConfig(Section):
     log: Log = Field(Log(), description="What is written to standard error.")
 
     limits: WebLimits = Field(WebLimits(), description="Limits on connections.")
-
-    @field_validator("listen")
-    @classmethod
-    def _check_listen(cls, value: str, info: ValidationInfo) -> str:
-        """Law 9: closed by default."""
-        tls = info.data.get("tls", "")  # a wrong `tls` has its own problem
-        return check_web_address(value, tls=tls, section="", power="read credentials")
 
 
 def load_discovery(path: Path, *, overrides: Mapping[str, object] | None = None) -> DiscoveryConfig:

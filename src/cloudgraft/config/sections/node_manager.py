@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field
 
 from cloudgraft.config.document import Document
 from cloudgraft.config.fields import ListenAddress, NewFile
 from cloudgraft.config.problems import Problem
-from cloudgraft.config.section import Section
 from cloudgraft.config.sections.server import WebLimits
-from cloudgraft.config.sections.web_server import WebClientEntry, WebServerTls, check_web_address, web_client_checks
+from cloudgraft.config.sections.web_server import WebClientEntry, WebServer, web_client_checks
 
 _SECTION = "nodeManager"
 
@@ -26,11 +25,11 @@ class NodeManagerClient(WebClientEntry):
     )
 
 
-class NodeManager(Section):
+class NodeManager(WebServer):
     """The engine behind HTTPS, for `cloudgraft node-manager`."""
 
-    # `listen` comes after `tls`, which decides what it may be.
-    tls: WebServerTls | None = Field(None, description="TLS; without it only programs on this host can call.")
+    place = f"{_SECTION}."
+    power = "create and delete machines"
     listen: ListenAddress = Field(
         "127.0.0.1:9009",
         description="Where to listen; port 0 takes a free one. Without `tls` it must be a loopback address.",
@@ -47,13 +46,6 @@ class NodeManager(Section):
     )
 
     limits: WebLimits = Field(WebLimits(), description="Limits on connections.")
-
-    @field_validator("listen")
-    @classmethod
-    def _check_listen(cls, value: str, info: ValidationInfo) -> str:
-        """Law 9: closed by default."""
-        tls = info.data.get("tls", "")  # a wrong `tls` has its own problem
-        return check_web_address(value, tls=tls, section="nodeManager.", power="create and delete machines")
 
 
 def node_manager_checks(document: Document, root: dict[str, Any]) -> Iterator[Problem]:

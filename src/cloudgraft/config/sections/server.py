@@ -21,10 +21,15 @@ _CONNECTIONS = (
 )
 
 
-class ServerLimits(Section):
-    """Limits on connections to the server. The defaults fit an autoscaler with several replicas."""
+class WebLimits(Section):
+    """Limits on connections to the server."""
 
     connections: StrictInt = Field(512, ge=8, le=100_000, description=_CONNECTIONS)
+
+
+class ServerLimits(WebLimits):
+    """Limits on connections to the server. The defaults fit an autoscaler with several replicas."""
+
     streams: StrictInt = Field(
         50, ge=1, le=10_000, description="Concurrent calls on one connection; a client with more waits."
     )
@@ -40,12 +45,6 @@ class DockLimits(Section):
     """Limits on connections to the dock."""
 
     connections: StrictInt = Field(2500, ge=8, le=100_000, description=_CONNECTIONS)
-
-
-class WebLimits(Section):
-    """Limits on connections to the server."""
-
-    connections: StrictInt = Field(512, ge=8, le=100_000, description=_CONNECTIONS)
 
 
 class ServerTls(WebServerTls):

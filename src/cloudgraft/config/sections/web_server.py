@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from cloudgraft.config.document import Document
 from cloudgraft.config.fields import Name, ReadableFile, Text, check_closed, refuse
@@ -40,11 +40,22 @@ class WebClientEntry(Section):
     )
 
 
-def check_web_address(value: str, *, tls: object, section: str, power: str) -> str:
-    """Law 9: closed by default. ``power`` is what a client that reaches the port can do."""
-    if value.startswith("unix:"):
-        raise refuse("must be host:port", "for example 127.0.0.1:9009")
-    return check_closed(value, tls, section=section, power=power)
+class WebServer(Section):
+    """What all HTTPS servers have. `listen` comes after `tls`, which decides what it may be."""
+
+    place: ClassVar[str]  # what stands before `tls` in messages
+    power: ClassVar[str]  # what a client that reaches the port can do
+
+    tls: WebServerTls | None = Field(None, description="TLS; without it only programs on this host can call.")
+
+    @field_validator("listen", check_fields=False)
+    @classmethod
+    def _check_listen(cls, value: str, info: ValidationInfo) -> str:
+        """Law 9: closed by default."""
+        if value.startswith("unix:"):
+            raise refuse("must be host:port", "for example 127.0.0.1:9009")
+        tls = info.data.get("tls", "")  # a wrong `tls` has its own problem
+        return check_closed(value, tls, section=cls.place, power=cls.power)
 
 
 def web_clients(section: dict[str, Any], at: KeyPath) -> list[tuple[KeyPath, dict[str, Any]]]:
