@@ -14,8 +14,8 @@ import grpc
 import grpc.aio
 
 from cloudgraft.admin.wire import LONGEST_ANSWER, LONGEST_REQUEST, check_path, decode, grpc_address, path_of
-from cloudgraft.client.cloud_config import Address, CloudConfig
 from cloudgraft.client.channel import channel_credentials
+from cloudgraft.client.cloud_config import Address, CloudConfig
 from cloudgraft.client.errors import ERROR_KEY, error_from_rpc
 from cloudgraft.sdk.errors import (
     CloudgraftError,

@@ -24,7 +24,7 @@ from cloudgraft.admin.wire import (
     decode,
     encode_in_slices,
     grpc_address,
-    make_way,
+    remove_stale_socket,
 )
 from cloudgraft.net.connections import ListenerMetrics
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, UnavailableError
@@ -82,7 +82,7 @@ class AdminServer:
     async def start(self) -> None:
         """Opens the socket or port; raises PreconditionError or UnavailableError when that fails."""
         if self.path is not None:
-            make_way(self.path)
+            remove_stale_socket(self.path)
         await self._listener.start()
         log.info("operators may call", extra={"address": self.address})
 

@@ -114,7 +114,7 @@ def grpc_address(path: Path) -> str:
     return f"unix:{quote(os.fsencode(path))}"
 
 
-def make_way(path: Path) -> None:
+def remove_stale_socket(path: Path) -> None:
     """Removes the socket of a dead process; raises PreconditionError for anything else at the path.
 
     gRPC itself would remove a socket even while another process listens on it.

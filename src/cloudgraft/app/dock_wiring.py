@@ -153,7 +153,7 @@ async def _end(tasks: list[asyncio.Task[None]]) -> None:
 _AT_MOST_EVERY: Final = 1.0  # seconds between two lists for one driver, at least, however often it reconnects
 
 
-class Looks:
+class ListOnDriverEvent:
     """Listens to a hub. Without it the engine would notice only at its next list, which may be much later."""
 
     def __init__(self, engine: Engine, *, at_most_every: float = _AT_MOST_EVERY) -> None:

@@ -86,9 +86,9 @@ class WatchedFile(Generic[C]):
     @contextlib.asynccontextmanager
     async def watching(self, reload: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
         """Calls ``reload`` on changes while the block lasts."""
-        loop, told = asyncio.get_running_loop(), asyncio.Event()
-        loop.add_signal_handler(signal.SIGHUP, told.set)
-        task = asyncio.create_task(self._watch(reload, told), name="configuration")
+        loop, sighup = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_signal_handler(signal.SIGHUP, sighup.set)
+        task = asyncio.create_task(self._watch(reload, sighup), name="configuration")
         try:
             yield
         finally:
@@ -109,15 +109,15 @@ class WatchedFile(Generic[C]):
 
         return self.watching(reload)
 
-    async def _watch(self, reload: Callable[[], Awaitable[None]], told: asyncio.Event) -> None:
+    async def _watch(self, reload: Callable[[], Awaitable[None]], sighup: asyncio.Event) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_EVERY):
-                    await told.wait()
+                    await sighup.wait()
             found = await asyncio.to_thread(_signature, self.path)
-            if found != self._seen or told.is_set():
+            if found != self._seen or sighup.is_set():
                 self._seen = found
-                told.clear()
+                sighup.clear()
                 await reload()
 
 

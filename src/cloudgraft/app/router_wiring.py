@@ -93,7 +93,7 @@ class Routing:
         found = [
             *self._wrong_clouds(options, where),
             *self._unguarded(name, options, where),
-            *self._impatient(name, options, where),
+            *self._slow_lists(name, options, where),
         ]
         shapes: dict[str, list[BackendOptions]] = {}
         for shape, backends in options.shapes.items():
@@ -135,7 +135,7 @@ class Routing:
                     hint = f"set it in clouds.{name}.engine.guards, or in guards for all clouds"
                     yield where.document.problem((*where.path, "engine"), message, hint)
 
-    def _impatient(self, name: str, options: RouterOptions, where: Where) -> Iterator[Problem]:
+    def _slow_lists(self, name: str, options: RouterOptions, where: Where) -> Iterator[Problem]:
         """Law 6: without a shorter timeout, one cloud that hangs would make the lists of all fail."""
         limit = self._config.clouds[name].engine.list_timeout
         if options.list_timeout >= limit:

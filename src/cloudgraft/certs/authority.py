@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from cloudgraft.certs.issue import Pair, Validity, client_pair, new_authority, reissue, server_pair
-from cloudgraft.certs.names import Host, parse_client_name, parse_host, parse_hosts
+from cloudgraft.certs.names import parse_client_name, parse_host, parse_hosts
 from cloudgraft.certs.pem import load_certificate, load_key
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
@@ -242,16 +242,13 @@ def renew(
         paths = _selected(directory, what, ca)
         files: list[NewFile] = []
         for path in paths:
-            pair = _renewed(ca, path, validity, hosts if path.name == "server.crt" else [], keep_keys=keep_keys)
-            certificate, key = _files(path, pair)
-            files += [certificate] if keep_keys else [key, certificate]
+            key = load_key(path.with_suffix(".key")) if keep_keys else None
+            added = hosts if path.name == "server.crt" else []
+            pair = reissue(ca, load_certificate(path), validity, add_hosts=added, key=key)
+            new_certificate, new_key = _files(path, pair)
+            files += [new_certificate] if keep_keys else [new_key, new_certificate]
         replace_files(files)
     return Renewal(renewed=tuple(paths), not_after=validity.not_after, warnings=tuple(warnings))
-
-
-def _renewed(ca: Pair, path: Path, validity: Validity, hosts: Sequence[Host], *, keep_keys: bool) -> Pair:
-    key = load_key(path.with_suffix(".key")) if keep_keys else None
-    return reissue(ca, load_certificate(path), validity, add_hosts=hosts, key=key)
 
 
 def _selected(directory: Path, what: What, ca: Pair) -> list[Path]:
@@ -260,7 +257,9 @@ def _selected(directory: Path, what: What, ca: Pair) -> list[Path]:
     clients = [
         path
         for path in sorted(directory.glob("*.crt"))
-        if path.name not in {"ca.crt", "server.crt"} and exists(path.with_suffix(".key")) and _is_from(ca, path)
+        if path.name not in {"ca.crt", "server.crt"}
+        and exists(path.with_suffix(".key"))
+        and load_certificate(path).issuer == ca.certificate.subject
     ]
     servers = [server] if exists(server) else []
     chosen = {"server": servers, "client": clients, "all": [*servers, *clients]}[what]
@@ -268,10 +267,6 @@ def _selected(directory: Path, what: What, ca: Pair) -> list[Path]:
         wanted = "certificate" if what == "all" else f"{what} certificate"
         raise NotFoundError(f"there is no {wanted} to renew in {directory}")
     return chosen
-
-
-def _is_from(ca: Pair, path: Path) -> bool:
-    return load_certificate(path).issuer == ca.certificate.subject
 
 
 def _within(ca: Pair, validity: Validity) -> tuple[Validity, list[str]]:

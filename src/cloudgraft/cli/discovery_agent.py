@@ -72,22 +72,22 @@ async def _run(config: AgentConfig) -> None:
     kube = connected(config.kubernetes)
     try:
         async with DiscoveryClient(config.server.address, tls=files, token_file=config.server.token_file) as client:
-            with StopSignals() as told:
+            with StopSignals() as stop:
                 try:
                     id_ = config.cluster.id or await _id_of(kube)
                     working = asyncio.create_task(Agent(kube, client, settings_of(config, id_)).run())
                     _LOG.info("serving as the agent of the cluster %s", id_, extra={"server": client.address})
-                    await _until(told, working)
+                    await _until(stop, working)
                 except asyncio.CancelledError:
-                    if not told.while_starting:
+                    if not stop.while_starting:
                         raise
     finally:
         await kube.close()
 
 
-async def _until(told: StopSignals, working: asyncio.Task[None]) -> None:
+async def _until(stop: StopSignals, working: asyncio.Task[None]) -> None:
     """Waits for a signal, or for the end of the work, which only a bug ends."""
-    stopping = asyncio.create_task(told.wait())
+    stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({stopping, working}, return_when=asyncio.FIRST_COMPLETED)
     for task in (stopping, working):
         task.cancel()
@@ -98,13 +98,13 @@ async def _until(told: StopSignals, working: asyncio.Task[None]) -> None:
 
 async def _id_of(kube: KubeClient) -> str:
     """Liqo's cluster id. Waits for it: Liqo may be installed after the agent."""
-    backoff, is_told = Backoff(first=1.0, longest=_LONGEST_PAUSE), False
+    backoff, level = Backoff(first=1.0, longest=_LONGEST_PAUSE), logging.WARNING
     while True:
         try:
             return await cluster_id_of(kube)
         except CloudgraftError as error:
-            _LOG.log(logging.DEBUG if is_told else logging.WARNING, "waiting for Liqo's cluster id: %s", error.message)
-            is_told = True
+            _LOG.log(level, "waiting for Liqo's cluster id: %s", error.message)
+            level = logging.DEBUG  # once is enough
         await asyncio.sleep(backoff.next())
 
 

@@ -388,8 +388,8 @@ def offers(
     )
     found, why_not = remote.call(lambda client: client.explained(need))
     if output == "json":
-        told = [OfferView.of(offer).model_dump(mode="json", by_alias=True) for offer in found]
-        print_json({"offers": told, "whyNot": dict(why_not)})
+        shown = [OfferView.of(offer).model_dump(mode="json", by_alias=True) for offer in found]
+        print_json({"offers": shown, "whyNot": dict(why_not)})
         return
     if found:
         headings = ("CLUSTER", "PER HOUR", "PEERED", "HEADROOM", "REASONS")

@@ -32,7 +32,7 @@ from cloudgraft.web.listener import WebListener, WebTls
 
 _LOG = logging.getLogger("cloudgraft.discovery")
 _REPLACED: Final = {"clients", "vault"}  # a change of these needs no restart
-_ANEW: Final = 5.0  # seconds
+_RESTART_AFTER: Final = 5.0  # seconds
 _config: Final = click.option(
     "-c", "--config", "path", type=click.Path(path_type=Path), required=True, help="The server's file, YAML."
 )
@@ -174,7 +174,7 @@ class DiscoveryServer:
 @asynccontextmanager
 async def _working(work: Callable[[], Coroutine[Any, Any, None]], name: str) -> AsyncIterator[None]:
     """Runs the work in the background while the block lasts."""
-    task = asyncio.create_task(_kept_up(work, name), name=name)
+    task = asyncio.create_task(_restarted(work, name), name=name)
     try:
         yield
     finally:
@@ -182,14 +182,14 @@ async def _working(work: Callable[[], Coroutine[Any, Any, None]], name: str) -> 
         await asyncio.wait({task})
 
 
-async def _kept_up(work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+async def _restarted(work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
     """Runs the work until cancelled. After a bug, logs it and restarts the work, so that it does not stop unnoticed."""
     while True:
         try:
             await work()
         except Exception:  # noqa: BLE001 - no error may end this loop or the server
             _LOG.exception("the %s failed because of a bug, restarting it", name)
-        await asyncio.sleep(_ANEW)
+        await asyncio.sleep(_RESTART_AFTER)
 
 
 def _core(config: DiscoveryConfig) -> Discovery:

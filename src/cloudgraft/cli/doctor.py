@@ -128,5 +128,5 @@ def _print(findings: Sequence[Finding]) -> None:
             screen.print(Text(f"  {name:6}"), text(value))
         screen.print()
     counts = _counts(findings)
-    told = ", ".join(f"{count} {name if count != 1 else name[:-1]}" for name, count in counts.items() if count)
-    screen.print(text(f"{told}." if told else "Nothing is wrong, as far as could be seen."))
+    summary = ", ".join(f"{count} {name if count != 1 else name[:-1]}" for name, count in counts.items() if count)
+    screen.print(text(f"{summary}." if summary else "Nothing is wrong, as far as could be seen."))

@@ -14,7 +14,7 @@ import click
 from cloudgraft.admin.methods import engine_methods
 from cloudgraft.admin.server import AdminServer
 from cloudgraft.app import logs
-from cloudgraft.app.dock_wiring import DockLink, Looks
+from cloudgraft.app.dock_wiring import DockLink, ListOnDriverEvent
 from cloudgraft.app.joining_wiring import ClusterLink
 from cloudgraft.app.memory_dumps import forbid_memory_dumps
 from cloudgraft.app.reload import Reloader, WatchedFile
@@ -142,7 +142,7 @@ class Sidecars:
                 self._webhook.start()
                 stack.callback(self._webhook.close)
             if self._dock is not None:
-                self._dock.hub.listen(Looks(self._engine))
+                self._dock.hub.listen(ListOnDriverEvent(self._engine))
                 await stack.enter_async_context(self._dock.running(self._leads))
             await admin.start()
             stack.push_async_callback(admin.stop, self._config.server.grace.total_seconds())

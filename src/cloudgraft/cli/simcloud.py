@@ -86,12 +86,12 @@ def command(
         stack.callback(cloud.close)
         server = HttpServer(cloud, listen, insecure=insecure)
         stack.callback(server.stop)
-        told = stack.enter_context(_told_to_stop())
+        stop = stack.enter_context(_stop_on_signal())
         if kubeconfig is not None:
             stack.enter_context(_kubelet(cloud, kubeconfig))
         server.start()
         log.info("serving", extra={"address": server.address, "db": str(db), "machines": len(cloud.machines())})
-        told.wait()
+        stop.wait()
         log.info("stopping")
     log.info("stopped")
 
@@ -138,20 +138,20 @@ def _kubelet(cloud: SimulatedCloud, kubeconfig: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _told_to_stop() -> Iterator[threading.Event]:
+def _stop_on_signal() -> Iterator[threading.Event]:
     """Turns the first SIGTERM or SIGINT into a graceful stop. The second one ends the process at once, as usual."""
-    told = threading.Event()
+    stop = threading.Event()
     numbers = (signal.SIGTERM, signal.SIGINT)
     before = {number: signal.getsignal(number) for number in numbers}
 
-    def let_go(*_: object) -> None:
-        told.set()
+    def stop_once(*_: object) -> None:
+        stop.set()
         for number in numbers:
             signal.signal(number, before[number])
 
     for number in numbers:
-        signal.signal(number, let_go)
+        signal.signal(number, stop_once)
     try:
-        yield told
+        yield stop
     finally:
-        let_go()
+        stop_once()

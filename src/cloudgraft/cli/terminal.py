@@ -104,25 +104,18 @@ def print_result(result: Mapping[str, Any], *, done: str, nothing: str, output: 
 
 def _print_items(result: Mapping[str, Any], done: str) -> None:
     word = f"would be {done}" if result["dryRun"] else done
-    rows = [
-        [
-            item["machineId"],
-            item["cloud"],
-            item["group"],
-            item["name"],
-            item["providerId"],
-            text(f"refused: {item['refused']}", "red") if item["refused"] else text(_noted(word, item["note"])),
-        ]
-        for item in result["items"]
-    ]
+    columns = ("machineId", "cloud", "group", "name", "providerId")
+    rows = [[*(item[key] for key in columns), _outcome(item, word)] for item in result["items"]]
     if rows:
         print_table(["MACHINE ID", "CLOUD", "GROUP", "NAME", "PROVIDER ID", "RESULT"], rows)
     for note in result["notes"]:
         click.echo(f"note: {clean(note)}")
 
 
-def _noted(word: str, note: str) -> str:
-    return f"{word} ({note})" if note else word
+def _outcome(item: Mapping[str, Any], word: str) -> Text:
+    if item["refused"]:
+        return text(f"refused: {item['refused']}", "red")
+    return text(f"{word} ({item['note']})" if item["note"] else word)
 
 
 # -- options -----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ themselves, and aliases that expand into more than a person would write.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -172,10 +172,9 @@ def read_yaml(text: str, name: str) -> Document:
             loader.dispose()
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         raise ConfigError([_syntax_problem(error, text, name)]) from None
-    if node is None:
-        return Document(name=name, root=Entry(None, 1, 1))
     document = Document(name=name, root=Entry(None, 1, 1))
-    document.root = _Builder(loader, document).entry(node, ())
+    if node is not None:
+        document.root = _Builder(loader, document).entry(node, ())
     return document
 
 
@@ -310,5 +309,4 @@ def _syntax_problem(error: Exception, text: str, name: str) -> Problem:
 
 
 def _hint(message: str) -> str:
-    hints: Iterator[str] = (hint for part, hint in _HINTS.items() if part in message)
-    return next(hints, "")
+    return next((hint for part, hint in _HINTS.items() if part in message), "")

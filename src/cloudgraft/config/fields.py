@@ -136,8 +136,8 @@ Share = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False), Ki
 def _name(value: str) -> str:
     if re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", value):
         return value
-    wish = re.sub(r"[^a-z0-9]+", "-", value[:63].lower()).strip("-")
-    hint = f"for example {wish}" if wish else "for example prod-1"
+    proposal = re.sub(r"[^a-z0-9]+", "-", value[:63].lower()).strip("-")
+    hint = f"for example {proposal}" if proposal else "for example prod-1"
     raise refuse("must be lower-case letters, digits and hyphens, at most 63, with no hyphen at the ends", hint)
 
 

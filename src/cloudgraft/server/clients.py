@@ -27,7 +27,7 @@ _LOOK_EVERY: Final = 5.0  # seconds between two scans of all descriptors, at mos
 _PAUSE: Final = 0.02  # seconds between two scans of all descriptors, at least
 _OLD: Final = 2  # times the limit: this many peers are remembered before closed ones are forgotten
 _ROOM: Final = 2  # one part in this many of the connections is kept free for those that come between two counts
-_PATIENCE: Final = 20  # refused calls of one connection that count as a flood, if they come within
+_FLOOD_CALLS: Final = 20  # refused calls of one connection that count as a flood, if they come within
 _FLOOD_SECONDS: Final = 2.0
 
 
@@ -61,7 +61,7 @@ class ConnectionWatch:
         """Counts a refused call of a peer; after many, closes the connection with all its queued calls."""
         self._refuse(self._reason)
         count = self._refused[peer] = self._refused.get(peer, 0) + 1
-        if count >= _PATIENCE and self._hang_up(_parsed(peer)):
+        if count >= _FLOOD_CALLS and self._hang_up(_parsed(peer)):
             self._refuse(FLOOD)
 
     def start(self, port: int) -> None:

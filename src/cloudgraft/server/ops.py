@@ -96,13 +96,13 @@ class OpsServer:
             return HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(self._registry)
         if path == "/healthz":
             silent = time.monotonic() - self._beat
-            return _verdict(f"the event loop has not moved for {silent:.0f} s" if silent > _STUCK else "")
+            return _health(f"the event loop has not moved for {silent:.0f} s" if silent > _STUCK else "")
         if path == "/readyz":
-            return _verdict(self._ready())
+            return _health(self._ready())
         return HTTPStatus.NOT_FOUND, "text/plain", b"try /metrics, /healthz or /readyz\n"
 
 
-def _verdict(trouble: str) -> tuple[HTTPStatus, str, bytes]:
+def _health(trouble: str) -> tuple[HTTPStatus, str, bytes]:
     body = json.dumps({"ok": not trouble, "reason": trouble}).encode() + b"\n"
     return HTTPStatus.SERVICE_UNAVAILABLE if trouble else HTTPStatus.OK, "application/json", body
 

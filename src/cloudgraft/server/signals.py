@@ -28,42 +28,42 @@ class StopSignals:
         """Begins to handle signals, for the current task."""
         self._task = asyncio.current_task()
         for number in _SIGNALS:
-            asyncio.get_running_loop().add_signal_handler(number, self._told)
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Restores the usual handling."""
-        self._let_go()
+        self._restore()
 
     async def wait(self) -> None:
         """Waits for a signal."""
         self._task = None
         await self._event.wait()
 
-    def _told(self) -> None:
-        self._let_go()
+    def _on_signal(self) -> None:
+        self._restore()
         self._event.set()
         if self._task is not None:
             self.while_starting = True
             self._task.cancel()
 
-    def _let_go(self) -> None:
+    def _restore(self) -> None:
         for number in _SIGNALS:
             asyncio.get_running_loop().remove_signal_handler(number)
 
 
 async def run_until_signal(parts: AbstractAsyncContextManager[object]) -> bool:
     """Enters the context, and leaves it after a signal. True when the signal came while it was entered."""
-    with StopSignals() as told:
+    with StopSignals() as stop:
         try:
             async with parts:
-                await told.wait()
+                await stop.wait()
         except asyncio.CancelledError:
-            if not told.while_starting:
+            if not stop.while_starting:
                 raise
-    return told.while_starting
+    return stop.while_starting
 
 
 async def run_or_interrupt(

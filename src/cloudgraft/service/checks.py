@@ -96,7 +96,7 @@ def check_groups_answer(groups: object) -> Sequence[NodeGroup]:
 def usable_groups(groups: object) -> tuple[list[NodeGroup], list[str]]:
     """The valid groups of an answer, and the errors of the others: one invalid group must not affect the rest."""
     if not isinstance(groups, Sequence):
-        raise _nonsense("node_groups()", f"{type(groups).__name__} instead of a sequence of NodeGroup")
+        raise _invalid("node_groups()", f"{type(groups).__name__} instead of a sequence of NodeGroup")
     usable: dict[str, NodeGroup] = {}
     problems = []
     for group in groups:
@@ -114,14 +114,14 @@ def usable_groups(groups: object) -> tuple[list[NodeGroup], list[str]]:
 def check_group_answer(group: object, method: str) -> None:
     """Validates one group."""
     if not isinstance(group, NodeGroup):
-        raise _nonsense(method, f"{type(group).__name__} instead of a NodeGroup")
+        raise _invalid(method, f"{type(group).__name__} instead of a NodeGroup")
     try:
         check_group_id(group.id)
     except (InvalidArgumentError, TypeError) as error:
-        raise _nonsense(method, f"a group of which {error}") from None
+        raise _invalid(method, f"a group of which {error}") from None
     sizes = (group.min_size, group.max_size)
     if not all(_is_int32(size) for size in sizes) or group.min_size > group.max_size:
-        raise _nonsense(
+        raise _invalid(
             method,
             f"group {shown(group.id)} with min {group.min_size!r} and max {group.max_size!r}, "
             f"where 0 <= min <= max <= {INT32_MAX} must hold",
@@ -131,7 +131,7 @@ def check_group_answer(group: object, method: str) -> None:
 def check_target_answer(target: object, group: str) -> int:
     """A target must be a whole number that fits the wire."""
     if not _is_int32(target):
-        raise _nonsense("target_size()", f"{target!r} for group {shown(group)}, not a whole number from 0 on")
+        raise _invalid("target_size()", f"{target!r} for group {shown(group)}, not a whole number from 0 on")
     assert isinstance(target, int)  # noqa: S101 - _is_int32 has checked it
     return target
 
@@ -139,17 +139,17 @@ def check_target_answer(target: object, group: str) -> int:
 def check_instances_answer(instances: object, group: str) -> Sequence[Instance]:
     """R31, R34: ids must be present and unique, and errors must have a code."""
     if not isinstance(instances, Sequence):
-        raise _nonsense("instances()", f"{type(instances).__name__} instead of a sequence of Instance")
+        raise _invalid("instances()", f"{type(instances).__name__} instead of a sequence of Instance")
     seen = set()
     for instance in instances:
         if not isinstance(instance, Instance) or not isinstance(instance.state, InstanceState):
-            raise _nonsense("instances()", f"{instance!r} in group {shown(group)}, not an Instance")
+            raise _invalid("instances()", f"{instance!r} in group {shown(group)}, not an Instance")
         if not instance.id:
-            raise _nonsense("instances()", f"an instance without an id in group {shown(group)}")
+            raise _invalid("instances()", f"an instance without an id in group {shown(group)}")
         if instance.id in seen:
-            raise _nonsense("instances()", f"instance {shown(instance.id)} twice in group {shown(group)}")
+            raise _invalid("instances()", f"instance {shown(instance.id)} twice in group {shown(group)}")
         if instance.error is not None and not instance.error.code:
-            raise _nonsense("instances()", f"instance {shown(instance.id)} with an error that has no code")
+            raise _invalid("instances()", f"instance {shown(instance.id)} with an error that has no code")
         seen.add(instance.id)
     return instances
 
@@ -157,9 +157,9 @@ def check_instances_answer(instances: object, group: str) -> Sequence[Instance]:
 def check_template_answer(template: object, group: str) -> NodeTemplate:
     """R65: an empty template would crash the autoscaler."""
     if not isinstance(template, NodeTemplate):
-        raise _nonsense("template()", f"{type(template).__name__} for group {shown(group)}, not a NodeTemplate")
+        raise _invalid("template()", f"{type(template).__name__} for group {shown(group)}, not a NodeTemplate")
     if not template.allocatable and not template.capacity:
-        raise _nonsense("template()", f"a template for group {shown(group)} that has no resources")
+        raise _invalid("template()", f"a template for group {shown(group)} that has no resources")
     return template
 
 
@@ -173,7 +173,7 @@ def check_options_answer(options: object, group: str) -> AutoscalingOptions | No
     if options is None:
         return None
     if not isinstance(options, AutoscalingOptions):
-        raise _nonsense("options()", f"{type(options).__name__} for group {shown(group)}, not AutoscalingOptions")
+        raise _invalid("options()", f"{type(options).__name__} for group {shown(group)}, not AutoscalingOptions")
     durations = (
         options.scale_down_unneeded_time,
         options.scale_down_unready_time,
@@ -181,28 +181,28 @@ def check_options_answer(options: object, group: str) -> AutoscalingOptions | No
         options.max_node_startup_time,
     )
     if any(duration is not None and duration < timedelta(0) for duration in durations):
-        raise _nonsense("options()", f"a negative duration for group {shown(group)}")
+        raise _invalid("options()", f"a negative duration for group {shown(group)}")
     return options
 
 
 def check_price_answer(price: object, method: str) -> float:
     """A price must be a number from zero on."""
     if isinstance(price, bool) or not isinstance(price, int | float) or not math.isfinite(price) or price < 0:
-        raise _nonsense(method, f"{price!r} instead of a price from 0 on")
+        raise _invalid(method, f"{price!r} instead of a price from 0 on")
     return float(price)
 
 
 def check_gpu_label_answer(label: object) -> str:
     """A label must be a string."""
     if not isinstance(label, str):
-        raise _nonsense("gpu_label()", f"{type(label).__name__} instead of a string")
+        raise _invalid("gpu_label()", f"{type(label).__name__} instead of a string")
     return label
 
 
 def check_gpu_types_answer(types: object) -> Collection[str]:
     """The types must be strings."""
     if isinstance(types, str) or not isinstance(types, Collection) or not all(isinstance(t, str) for t in types):
-        raise _nonsense("gpu_types()", "something other than a collection of strings")
+        raise _invalid("gpu_types()", "something other than a collection of strings")
     return types
 
 
@@ -210,5 +210,5 @@ def _is_int32(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= INT32_MAX
 
 
-def _nonsense(method: str, what: str) -> InternalError:
+def _invalid(method: str, what: str) -> InternalError:
     return InternalError(f"the provider's {method} answered with {what}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.app.dock_wiring import Looks
+from cloudgraft.app.dock_wiring import ListOnDriverEvent
 from cloudgraft.dock.protocol.codes import Verb
 from cloudgraft.dock.protocol.messages import Key
 from cloudgraft.engine.groups.desired import CloudDeclaration
@@ -66,7 +66,7 @@ async def test_a_driver_that_comes_or_goes_is_noticed_at_once(connected: Connect
     settings = CloudSettings(name="a", observe_every=timedelta(hours=1))
     cloud = CloudDeclaration(settings=settings, make=connected.cloud)
     async with live(tmp_path, replace(desired_state({}, group()), clouds={"a": cloud})) as engine:
-        connected.hub.listen(Looks(engine, at_most_every=0.01))
+        connected.hub.listen(ListOnDriverEvent(engine, at_most_every=0.01))
         health = engine.workers["a"].observer.health
         await until(lambda: health.failures > 0, what="it was looked for")
         runner = await connected.dial_in(Cloud())
@@ -79,7 +79,7 @@ async def test_repeated_events_of_a_driver_list_its_cloud_twice(connected: Conne
     async with live(tmp_path, desired_state({"a": connected.cloud()}, group())) as engine:
         nudges: list[bool] = []
         engine.workers["a"].nudge = lambda *, needs_look=True: nudges.append(needs_look)  # type: ignore[method-assign]
-        looks = Looks(engine, at_most_every=0.05)
+        looks = ListOnDriverEvent(engine, at_most_every=0.05)
         for _ in range(100):
             looks(KEY)
         looks(Key(kind="Other", api_version="v1"))
