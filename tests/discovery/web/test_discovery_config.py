@@ -135,6 +135,15 @@ def test_a_file_that_is_not_there_is_told_with_the_least_that_it_could_say(tmp_p
         load_discovery(tmp_path / "nothing.yaml")
 
 
+def test_unreadable_bytes_and_a_directory_are_reported_as_in_the_main_file(tmp_path: Path) -> None:
+    path = tmp_path / "discovery.yaml"
+    path.write_bytes(b"listen: 127.0.0.1:9010\nlog: \xff\n")
+    with pytest.raises(ConfigError, match=r"discovery\.yaml:2:6: is not UTF-8"):
+        load_discovery(path)
+    with pytest.raises(ConfigError, match="is a directory"):
+        load_discovery(tmp_path)
+
+
 def test_every_key_says_what_it_means() -> None:
     assert [name for name, field in DiscoveryConfig.model_fields.items() if not field.description] == []
 
