@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from cloudgraft.cli import orphans, pause, status
+from cloudgraft.cli import accept_loss, adopt, orphans, pause, resume, status
 from cloudgraft.engine.machines.identity import TAG_CLUSTER_ID, TAG_GROUP
 from cloudgraft.simcloud.options import MachineSettings
 from cloudgraft.simcloud.records import Order, SimMachine
@@ -39,44 +39,44 @@ async def test_pause_and_resume_say_what_they_did(operator: Operator) -> None:
     assert operator.rig.engine.fleet.pauses[Scope.GROUP, "g"].reason == "the invoice"
     assert (await operator.run(pause.command, "g")).stdout == "Group g was paused already.\n"
     assert await operator.json(pause.command, "--cloud", "sim") == {"scope": "cloud", "name": "sim", "changed": True}
-    assert (await operator.run(pause.resume, "g")).stdout == "Resumed group g.\n"
-    assert (await operator.run(pause.resume, "g")).stdout == "Group g was not paused.\n"
-    assert await operator.json(pause.resume, "--cloud", "sim") == {"scope": "cloud", "name": "sim", "changed": True}
+    assert (await operator.run(resume.command, "g")).stdout == "Resumed group g.\n"
+    assert (await operator.run(resume.command, "g")).stdout == "Group g was not paused.\n"
+    assert await operator.json(resume.command, "--cloud", "sim") == {"scope": "cloud", "name": "sim", "changed": True}
     assert operator.rig.engine.fleet.pauses == {}
 
 
 async def test_what_is_not_there_cannot_be_paused(operator: Operator) -> None:
     assert (await operator.run(pause.command, "x", code=1)).stderr == "error: there is no group 'x'; there is: g\n"
     assert "say either a GROUP or --cloud" in (await operator.run(pause.command, code=2)).stderr
-    assert (await operator.run(pause.resume, "g", "--cloud", "sim", code=2)).stdout == ""
+    assert (await operator.run(resume.command, "g", "--cloud", "sim", code=2)).stdout == ""
 
 
 async def test_accept_loss_believes_a_list_that_misses_all_machines(operator: Operator) -> None:
-    assert (await operator.run(pause.accept_loss, "--cloud", "sim")).stdout == "Nothing of cloud sim is held back.\n"
+    assert (await operator.run(accept_loss.command, "--cloud", "sim")).stdout == "Nothing of cloud sim is held back.\n"
     await operator.rig.provider.increase_size("g", 3)
     await operator.rig.settle(5)
     operator.rig.chaos(emptyLists=1)
     await operator.rig.settle(3)
     assert "misses 3 of 3 machines at once" in (await operator.run(status.command)).stdout
-    assert (await operator.run(pause.accept_loss, "--cloud", "sim")).stdout == "Accepted: 3 machines of cloud sim.\n"
+    assert (await operator.run(accept_loss.command, "--cloud", "sim")).stdout == "Accepted: 3 machines of cloud sim.\n"
     await operator.rig.settle(3)
     assert operator.rig.records(State.RUNNING) == []
-    assert await operator.json(pause.accept_loss, "g") == {"scope": "group", "name": "g", "machines": 0}
+    assert await operator.json(accept_loss.command, "g") == {"scope": "group", "name": "g", "machines": 0}
 
 
 async def test_adopt_shows_what_it_would_do_and_does_it_with_yes(operator: Operator) -> None:
     machine = made(operator, "worker-1")
     await operator.rig.settle(4)
-    shown = (await operator.run(orphans.adopt, "g", "--all-matching", "worker-")).stdout
+    shown = (await operator.run(adopt.command, "g", "--all-matching", "worker-")).stdout
     assert machine.provider_id in shown
     assert "Nothing was changed: 1 would be adopted. Say --yes to do it." in shown
     assert operator.rig.records() == []
-    assert "1 adopted, 0 refused." in (await operator.run(orphans.adopt, "g", machine.machine_id, "--yes")).stdout
+    assert "1 adopted, 0 refused." in (await operator.run(adopt.command, "g", machine.machine_id, "--yes")).stdout
     await operator.rig.turn()
     assert [r.state for r in operator.rig.records()] == [State.RUNNING]
-    again = await operator.run(orphans.adopt, "g", machine.machine_id, "--yes", code=1)
+    again = await operator.run(adopt.command, "g", machine.machine_id, "--yes", code=1)
     assert "refused: it is in the journal already" in again.stdout
-    assert "has a name that begins so" in (await operator.run(orphans.adopt, "g", "--all-matching", "worker-")).stdout
+    assert "has a name that begins so" in (await operator.run(adopt.command, "g", "--all-matching", "worker-")).stdout
 
 
 async def test_orphans_are_listed_adopted_released_and_deleted(operator: Operator) -> None:
@@ -114,8 +114,8 @@ async def test_what_is_refused_says_why_and_ends_with_exit_code_1(operator: Oper
 @pytest.mark.parametrize(
     ("command", "arguments"),
     [
-        (orphans.adopt, ["g"]),
-        (orphans.adopt, ["g", "1", "--all-matching", "w"]),
+        (adopt.command, ["g"]),
+        (adopt.command, ["g", "1", "--all-matching", "w"]),
         (orphans.command, ["adopt"]),
         (orphans.command, ["adopt", "1", "--all"]),
         (orphans.command, ["release"]),
@@ -127,6 +127,6 @@ def test_without_saying_which_machines_it_is_a_usage_error(command: click.Comman
     assert CliRunner().invoke(command, [*arguments, "--admin", "unix:/nowhere"]).exit_code == 2
 
 
-@pytest.mark.parametrize("command", [pause.command, pause.resume, orphans.adopt, orphans.command])
+@pytest.mark.parametrize("command", [pause.command, resume.command, adopt.command, orphans.command])
 def test_every_verb_has_examples_in_its_help(command: click.Command) -> None:
     assert f"cloudgraft {command.name}" in CliRunner().invoke(command, ["--help"]).stdout

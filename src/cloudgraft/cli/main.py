@@ -13,7 +13,7 @@ from cloudgraft.net.connections import raise_descriptor_limit
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.sdk.library_warnings import warnings_never_raise
 
-# verb -> its description, in the order of the help
+# verb -> its description, in the order of the help. The module is cloudgraft.cli.<verb>, with _ for -.
 VERBS = {
     "demo": "Play a short day of an autoscaled cluster, without any setup; `demo liqo`: remote clusters.",
     "serve": "Serve the autoscaler: the providers of a configuration file.",
@@ -36,8 +36,6 @@ VERBS = {
     "drivers": "List the drivers and providers that are installed.",
     "new": "Write a driver, provider or receiver to start from.",
 }
-# The command of a verb is `command` in the module of that name, unless it stands beside a related one.
-_BESIDE = {"resume": "pause", "accept-loss": "pause", "adopt": "orphans"}
 
 
 class _Verbs(click.Group):
@@ -53,9 +51,8 @@ class _Verbs(click.Group):
             # gRPC's library writes its own lines to standard error, and reads this once, when it is loaded. A server
             # keeps them: nothing else reports a client that fails in the TLS handshake.
             os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-        name = cmd_name.replace("-", "_")
-        module = importlib.import_module(f"cloudgraft.cli.{_BESIDE.get(cmd_name, name)}")
-        command: click.Command = getattr(module, name if cmd_name in _BESIDE else "command")
+        module = importlib.import_module(f"cloudgraft.cli.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

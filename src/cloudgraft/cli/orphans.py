@@ -1,4 +1,4 @@
-"""`cloudgraft orphans` and `adopt`: lists, adopts, releases and deletes machines that are not in the journal."""
+"""`cloudgraft orphans`: lists, adopts, releases and deletes orphans."""
 
 from __future__ import annotations
 
@@ -109,25 +109,3 @@ def _delete(machine_ids: tuple[str, ...], cloud: str, admin: Admin, output: str,
     """Delete orphans in their cloud."""
     request = {"machineIds": list(machine_ids), "cloud": cloud, "force": force, "dryRun": not yes}
     print_result(admin.call("DeleteOrphans", request), done="deleted", nothing="", output=output)
-
-
-@click.command("adopt", epilog=examples("adopt small --all-matching worker-", "adopt small i-0a1b i-0c2d --yes"))
-@click.argument("group")
-@click.argument("machine_ids", nargs=-1, metavar="[MACHINE_ID]...")
-@click.option("--all-matching", "prefix", default="", metavar="PREFIX", help="All whose names begin so.")
-@_yes
-@admin_client.options
-@output_option
-def adopt(group: str, machine_ids: tuple[str, ...], prefix: str, admin: Admin, output: str, *, yes: bool) -> None:
-    """Adopt machines that already run into a node group.
-
-    MACHINE_ID is the cloud's own id of a machine. The machines need no marks of ours: they get them where their driver
-    can do that, else their ids with their creation times prove that they are ours. Each must run, and its providerID
-    must be that of its node. The autoscaler may then delete them when they are not needed, so look at the list before
-    you say --yes.
-    """
-    if bool(machine_ids) == bool(prefix):
-        raise click.UsageError("say which machines: either MACHINE_IDs, or --all-matching PREFIX")
-    request = {"group": group, "machineIds": list(machine_ids), "namePrefix": prefix, "dryRun": not yes}
-    nothing = "No machine of the group's cloud that is not in the journal has a name that begins so."
-    print_result(admin.call("Adopt", request), done="adopted", nothing=nothing, output=output)
