@@ -12,12 +12,11 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError, Message
 
-from cloudgraft.sdk.contain import within
 from cloudgraft.sdk.errors import (
     CloudgraftError,
     DeadlineError,
@@ -27,18 +26,92 @@ from cloudgraft.sdk.errors import (
     StatusCode,
     UnsupportedError,
 )
-from cloudgraft.sdk.event_loop import in_slices
+from cloudgraft.sdk.event_loop import contained, follow_caller, in_slices, within
 from cloudgraft.sdk.provider import Provider, Question
 from cloudgraft.sdk.types import Instance, NodeGroup
 from cloudgraft.service import checks
 from cloudgraft.service.metrics import ServiceMetrics
-from cloudgraft.service.mutations import Mutations
 from cloudgraft.service.options import FLAG_DEFAULTS, decide_reply
 from cloudgraft.wire import externalgrpc as wire
 from cloudgraft.wire.externalgrpc import RPCS
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 
+# -- Serialises the changes of each group, and completes a change even if its caller gives up --------------------------
+# If the caller gives up before its change has begun, nothing changes. Once a change has begun, it runs to its end,
+# because "done once" and "not done" are the only outcomes that the autoscaler can handle (T7).
+
+
 log = logging.getLogger("cloudgraft.service")
+
+
+@dataclass(slots=True, eq=False)
+class _Change:
+    label: str
+    started: bool = False
+    abandoned: bool = False
+
+
+@dataclass(slots=True)
+class _Queue:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0
+
+
+class Mutations:
+    """Serialises the changes of each group; different groups do not wait for each other (R46, R89)."""
+
+    def __init__(self, on_late: Callable[[str], None]) -> None:
+        self._queues: dict[str, _Queue] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self._on_late = on_late
+
+    async def run(self, group: str, label: str, change: Callable[[], Awaitable[None]]) -> None:
+        """Waits for the group's earlier changes, then makes this one."""
+        mine = _Change(label)
+        task = asyncio.create_task(self._in_turn(group, mine, change), name=f"{label} {group}")
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if mine.started:
+                mine.abandoned = True
+            else:
+                task.cancel()
+            raise
+
+    async def drain(self, seconds: float) -> None:
+        """Waits at most this long for changes under way."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=seconds)
+
+    async def _in_turn(self, group: str, mine: _Change, change: Callable[[], Awaitable[None]]) -> None:
+        queue = self._queues.setdefault(group, _Queue())
+        queue.users += 1
+        try:
+            async with queue.lock:
+                mine.started = True
+                follow_caller(lambda: mine.abandoned)
+                await contained(change())
+        except Exception as error:
+            if not mine.abandoned:
+                raise
+            log.warning(
+                "a change failed after its caller had given up",
+                extra={"rpc": mine.label, "group": group, "error": str(error)},
+            )
+            self._on_late(mine.label)
+        else:
+            if mine.abandoned:
+                log.warning(
+                    "a change was made after its caller had given up", extra={"rpc": mine.label, "group": group}
+                )
+                self._on_late(mine.label)
+        finally:
+            queue.users -= 1
+            if queue.users == 0:
+                self._queues.pop(group, None)
+
 
 # Calls whose answers may be kept, and the question that each asks of the provider.
 KEPT: Final = {
@@ -396,9 +469,9 @@ def _caller(call: Call) -> dict[str, object]:
 def _subject(request: Message) -> dict[str, object]:
     """The subject of a request, for the log."""
     subject: dict[str, object] = {}
-    for field in ("id", "delta"):
-        if field in request.DESCRIPTOR.fields_by_name:
-            subject["group" if field == "id" else field] = getattr(request, field)
+    for name in ("id", "delta"):
+        if name in request.DESCRIPTOR.fields_by_name:
+            subject["group" if name == "id" else name] = getattr(request, name)
     if isinstance(request, pb.NodeGroupForNodeRequest | pb.PricingNodePriceRequest):
         subject["node"] = request.node.name
     return subject

@@ -85,7 +85,7 @@ def repair_at_once() -> Patch:
     def due(observation: Any, _settings: Any, _now: float) -> float | None:
         return observation.listed.dead_since  # type: ignore[no-any-return]
 
-    return replaced("cloudgraft.engine.reconcile.repairer.due_at", due)
+    return replaced("cloudgraft.engine.reconcile.policies.due_at", due)
 
 
 @plant(
@@ -194,7 +194,7 @@ def observing_ignored() -> Patch:
     plan="20:nodes-never:east,600,0;700:observe-only:east,6000",
 )
 def given_up_while_observing() -> Patch:
-    return replaced("cloudgraft.engine.reconcile.worker.withheld", lambda *_args: "")
+    return replaced("cloudgraft.engine.reconcile.worker._withheld", lambda *_args: "")
 
 
 @plant(

@@ -11,7 +11,6 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Final, TypeVar
 
-from cloudgraft.sdk.contain import contained, within
 from cloudgraft.sdk.driver import (
     Driver,
     DriverTraits,
@@ -40,6 +39,7 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
     error_from_slug,
 )
+from cloudgraft.sdk.event_loop import contained, within
 from cloudgraft.sdk.list_budget import ListBudget, current_budget
 
 # -- refusals ----------------------------------------------------------------------------------------------------------

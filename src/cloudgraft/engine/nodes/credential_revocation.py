@@ -11,8 +11,8 @@ from typing import Final
 from cloudgraft.engine.context import EngineContext
 from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.sdk.backoff import pause_after
-from cloudgraft.sdk.contain import contained
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, RateLimitedError, UnavailableError
+from cloudgraft.sdk.event_loop import contained
 from cloudgraft.store.records import MachineRecord, State
 
 log = logging.getLogger("cloudgraft.engine")

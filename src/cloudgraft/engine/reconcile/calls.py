@@ -23,7 +23,6 @@ from cloudgraft.engine.machines.outcomes import (
     check_prices,
     check_shapes,
 )
-from cloudgraft.sdk.contain import contained, within
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec
 from cloudgraft.sdk.errors import (
     CloudgraftError,
@@ -33,7 +32,7 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from cloudgraft.sdk.event_loop import in_slices
+from cloudgraft.sdk.event_loop import contained, in_slices, within
 from cloudgraft.sdk.list_budget import ListBudget
 from cloudgraft.store.records import MachineRecord
 

@@ -40,8 +40,7 @@ from cloudgraft.engine.nodes.credential_revocation import CredentialRevocation
 from cloudgraft.engine.reconcile.calls import Caller
 from cloudgraft.engine.reconcile.machine_nodes import NodeClaims, NodeScan
 from cloudgraft.engine.reconcile.observer import SLICE, Observer
-from cloudgraft.engine.reconcile.orphan_cleanup import OrphanCleanup
-from cloudgraft.engine.reconcile.repairer import Repairer
+from cloudgraft.engine.reconcile.policies import OrphanCleanup, Repairer
 from cloudgraft.engine.reconcile.sender import Sender
 from cloudgraft.sdk.driver import Driver, Machine
 from cloudgraft.sdk.errors import CloudgraftError, ErrorClass
