@@ -15,10 +15,10 @@ from typing import Any
 from bench.dock_child import obey, settle
 from bench.watchdog import Watchdog
 from cloudgraft.config import Where, parse_options
-from cloudgraft.config.document import Document
 from cloudgraft.plugins.registry import Kind, find
 from cloudgraft.sdk.blocking import as_driver
 from cloudgraft.sdk.driver import Driver
+from cloudgraft.validation.document import Document
 
 
 def make_driver(section: dict[str, Any]) -> Driver:

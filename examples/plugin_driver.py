@@ -36,6 +36,7 @@ from cloudgraft.sdk import (
     Quantity,
     Shape,
 )
+from cloudgraft.validation import read_settings
 
 SHAPES = {"small": ("2", "4Gi", "0.02"), "large": ("8", "32Gi", "0.16")}
 
@@ -46,10 +47,20 @@ class FileOptions:
     room_for: int = 10  # files
 
 
+@dataclass(frozen=True, kw_only=True)
+class FileSettings:
+    shape: str
+
+    def __post_init__(self) -> None:
+        if self.shape not in SHAPES:
+            raise InvalidArgumentError(f"shape must be one of {', '.join(SHAPES)}")
+
+
 class FileDriver(BlockingDriver):
     """Machines that are files in a directory."""
 
     Options = FileOptions
+    MachineSettings = FileSettings
     traits = DriverTraits(ownership=Ownership.TAGS, idempotency=Idempotency.UNIQUE_NAME)
 
     def __init__(self, options: FileOptions) -> None:
@@ -60,8 +71,7 @@ class FileDriver(BlockingDriver):
         self._options.directory.mkdir(parents=True, exist_ok=True)
 
     def create(self, spec: MachineSpec) -> Machine:
-        if spec.settings.get("shape") not in SHAPES:
-            raise InvalidArgumentError(f"machine.shape must be one of {', '.join(SHAPES)}")
+        read_settings(FileSettings, spec.settings)  # a file needs no more of it
         path = self._path(spec.name)
         with self._lock:
             if path.exists():

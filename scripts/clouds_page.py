@@ -17,9 +17,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from cloudgraft.config.explain import item_type, keys_of, unwrap
 from cloudgraft.drivers.common.error_table import ErrorTable
 from cloudgraft.plugins.registry import Kind, extensions
+from cloudgraft.validation.explain import item_type, keys_of, unwrap
 from clouds.record import read_record
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -75,8 +75,7 @@ def _driver(driver: str) -> Iterator[str]:
         yield from _table(f"In `options` of a provider with `type: {driver}`:", _options_class(options, driver))
     else:
         yield from _table(f"Beside `driver: {driver}`:", _options_class(options, driver))
-        settings = _module(f"{package}.settings") or options
-        yield from _table("In a group's `machine`:", settings.MachineSettings)
+        yield from _table("In a group's `machine`:", options.MachineSettings)
     module = _module(f"{package}.errors")
     errors, launches = getattr(module, "ERRORS", None), getattr(module, "LAUNCHES", None)
     kin = KIN.get(driver, "")

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloudgraft.config import Where, parse_options
-from cloudgraft.config.document import Document
 from cloudgraft.drivers.libvirt.driver import LibvirtDriver
 from cloudgraft.drivers.libvirt.options import LibvirtOptions
 from cloudgraft.sdk.driver import Machine, MachineSpec
 from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
+from cloudgraft.validation.document import Document
 
 __all__ = ["driver_of", "expect", "is_listed", "only", "outcome", "spec_of"]
 

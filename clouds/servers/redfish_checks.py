@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloudgraft.config import Where, parse_options
-from cloudgraft.config.document import Document
 from cloudgraft.drivers.redfish.driver import RedfishDriver
 from cloudgraft.drivers.redfish.options import RedfishOptions
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState
 from cloudgraft.sdk.errors import AuthenticationError, CloudgraftError, OutOfStockError, UnavailableError
+from cloudgraft.validation.document import Document
 from clouds.judge import Tell
 from clouds.servers.libvirtd import Libvirtd
 from clouds.servers.sushy_emulator import POOL, Emulator, Published, system_id

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cloudgraft.config import Config, ConfigError, parse
-from cloudgraft.config.document import MAX_DEPTH
+from cloudgraft.validation.document import MAX_DEPTH
 
 
 def _line(text: str, base_dir: Path) -> str:

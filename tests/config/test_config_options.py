@@ -13,9 +13,10 @@ from pydantic import BaseModel, ConfigDict, field_validator
 from pydantic.alias_generators import to_camel
 
 from cloudgraft.config import Config, ConfigError, Where, parse, parse_options
-from cloudgraft.config.document import Document
 from cloudgraft.config.sections.providers import EntryPointProvider
+from cloudgraft.sdk.driver import Place, StateFile, WorkingDirectory
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
+from cloudgraft.validation.document import Document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +167,30 @@ def test_options_without_a_file_are_told_without_a_line(tmp_path: Path) -> None:
         "program: options.ulr: unknown key (did you mean url?)",
         "program: options.url: is missing",
     ]
+
+
+@dataclass(frozen=True)
+class Placed:
+    state_file: StateFile = None
+    working_directory: WorkingDirectory = None
+
+
+class PlacedModel(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel)
+
+    state_file: StateFile = None
+    working_directory: WorkingDirectory = None
+
+
+@pytest.mark.parametrize("kind", [Placed, PlacedModel])
+def test_places_are_filled_in_where_the_file_leaves_them_open(kind: type[Placed | PlacedModel], tmp_path: Path) -> None:
+    where = Where(document=Document.without_file(), base_dir=tmp_path, path=())
+    places = {Place.STATE_FILE: tmp_path / "s.db", Place.WORKING_DIRECTORY: tmp_path}
+    filled = parse_options(kind, {"stateFile": None}, where, places)
+    assert (filled.state_file, filled.working_directory) == (tmp_path / "s.db", tmp_path)
+    said = parse_options(kind, {"stateFile": "own"}, where, places)
+    assert (said.state_file, said.working_directory) == (tmp_path / "own", tmp_path)
+    assert parse_options(kind, {}, where).state_file is None
 
 
 class Opaque:

@@ -16,7 +16,7 @@ import pytest
 
 from cloudgraft.app.engine_wiring import desired_state
 from cloudgraft.config import ConfigError, Where, parse, parse_options
-from cloudgraft.config.document import Document
+from cloudgraft.validation.document import Document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,9 +362,6 @@ SETTINGS: dict[str, tuple[Mapping[str, Any], Collection[str]]] = {
     ),
 }
 MODULES = {
-    "ec2": "drivers.ec2.settings",
-    "openstack": "drivers.openstack.settings",
-    "proxmox": "drivers.proxmox.settings",
     "simulated": "simcloud.options",
 }
 

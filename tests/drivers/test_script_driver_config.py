@@ -9,11 +9,11 @@ from typing import TypeVar
 import pytest
 
 from cloudgraft.config import ConfigError, Where, parse_options
-from cloudgraft.config.document import read_yaml
 from cloudgraft.drivers.exec.driver import ExecDriver
 from cloudgraft.drivers.exec.options import ExecOptions
 from cloudgraft.drivers.static.options import StaticOptions
 from cloudgraft.sdk.driver import Idempotency, Ownership, ProviderIdBy
+from cloudgraft.validation.document import read_yaml
 
 T = TypeVar("T")
 

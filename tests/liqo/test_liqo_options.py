@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.config.document import read_yaml
-from cloudgraft.config.model import Where
-from cloudgraft.config.options import parse_options
+from cloudgraft.config import Where, parse_options
 from cloudgraft.discovery.model import Strategy
 from cloudgraft.liqo.options import (
     DiscoveryOptions,
@@ -19,9 +17,10 @@ from cloudgraft.liqo.options import (
     LiqoOptions,
     MachineSettings,
     Timeouts,
-    settings_of,
 )
 from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.validation import read_settings
+from cloudgraft.validation.document import read_yaml
 
 FILE = """\
 discovery: {address: "https://discovery.example:9010", caFile: ca.crt, tokenFile: token}
@@ -99,6 +98,6 @@ def test_parts_of_it_are_refused_too() -> None:
 
 def test_a_groups_section_is_read_from_the_journal_as_from_the_file() -> None:
     given = {"shape": "S", "strategy": "cheapest", "priceCap": 0.5, "exclude": ["a"], "selector": ""}
-    assert settings_of(given) == MachineSettings(
-        shape="S", strategy=Strategy.CHEAPEST, price_cap=Decimal("0.5"), exclude=("a",), selector=""
+    assert read_settings(MachineSettings, given) == MachineSettings(
+        shape="S", strategy=Strategy.CHEAPEST, price_cap=Decimal("0.5"), exclude=["a"], selector=""
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from cloudgraft.plugins.registry import Kind, Listing, Option, construct, extensions, find, list_all
-from cloudgraft.sdk import InvalidArgumentError, NotFoundError
+from cloudgraft.sdk import BlockingDriver, InvalidArgumentError, Machine, MachineSpec, NotFoundError
 from cloudgraft.sdk.errors import PreconditionError
 from tests.plugins.fake_packages import DRIVER, write_package
 
@@ -112,10 +113,41 @@ def test_an_object_is_made_with_its_options(site: Path) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_class_without_options_takes_none() -> None:
-    class Plain:
-        pass
+class Plain(BlockingDriver):
+    def create(self, spec: MachineSpec) -> Machine:
+        raise NotImplementedError
 
+    def delete(self, machine: Machine) -> None:
+        raise NotImplementedError
+
+    def list(self) -> Sequence[Machine]:
+        return []
+
+
+@dataclass
+class OnlyLabels:
+    labels: Mapping[str, str]
+
+
+@pytest.mark.parametrize("settings", [None, OnlyLabels])
+def test_a_driver_that_labels_nodes_has_settings_for_labels_and_taints(settings: type | None) -> None:
+    class Labels(Plain):
+        sets_node_labels = True
+        MachineSettings = settings
+
+    with pytest.raises(InvalidArgumentError, match=r"Labels\.sets_node_labels needs MachineSettings with the fields"):
+        construct(Labels, {})
+
+
+def test_machine_settings_of_another_kind_are_refused() -> None:
+    class Odd(Plain):
+        MachineSettings = int
+
+    with pytest.raises(InvalidArgumentError, match=r"Odd\.MachineSettings must be a dataclass or a pydantic model"):
+        construct(Odd, {})
+
+
+def test_a_class_without_options_takes_none() -> None:
     assert isinstance(construct(Plain, {}), Plain)
     with pytest.raises(InvalidArgumentError, match="Plain takes no options, but got: a, b") as caught:
         construct(Plain, {"b": "hunter2", "a": 1})

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from cloudgraft.app.dock_wiring import DockLink
-from cloudgraft.app.router_wiring import Routing, given_to_nodes, is_router
+from cloudgraft.app.router_wiring import Routing, is_router
 from cloudgraft.config import (
     Config,
     ConfigError,
     Problem,
-    Where,
     machine_settings,
     missing_prices,
-    parse_options,
     refusals,
 )
 from cloudgraft.config.section import convert
@@ -26,17 +22,16 @@ from cloudgraft.config.sections.clouds import EntryPointCloud, PluginCloud
 from cloudgraft.config.sections.engine import Guards
 from cloudgraft.config.sections.groups import Group, Template
 from cloudgraft.config.sections.process import PluginProcess
-from cloudgraft.dock.driver import DockDriver
-from cloudgraft.drivers.router.options import RouterOptions
+from cloudgraft.dock.driver import DockDriver, DockOptions
 from cloudgraft.engine.groups.desired import CloudDeclaration, DesiredState, GroupDeclaration
 from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings, GuardLimits, Money, RepairSettings
 from cloudgraft.engine.groups.templates import TemplateDeclaration
 from cloudgraft.engine.machines.breaker import BreakerLimit
 from cloudgraft.plugins.host.process import PluginSpec, Timing
 from cloudgraft.plugins.host.remote import RemoteDriver
-from cloudgraft.plugins.registry import Kind, find
-from cloudgraft.sdk.blocking import BlockingDriver, as_driver
-from cloudgraft.sdk.driver import Driver
+from cloudgraft.plugins.registry import arguments, driver_class
+from cloudgraft.sdk.blocking import AnyDriver, as_driver, overrides
+from cloudgraft.sdk.driver import Driver, Place
 from cloudgraft.sdk.errors import CloudgraftError
 
 _LOOKS: Final = 4  # threads for read-only calls: calls that change something may hang, and a list must still work
@@ -49,20 +44,28 @@ def desired_state(config: Config, dock: DockLink | None = None) -> DesiredState:
     """
     problems: list[Problem] = []
     clouds: dict[str, CloudDeclaration] = {}
-    classes: dict[str, type | None] = {}
+    classes: dict[str, type[AnyDriver]] = {}  # without those of plugins, which are unknown before they run
     for name, cloud in config.clouds.items():
         try:
-            classes[name] = _driver_class(config, name, cloud)
-        except ConfigError as error:
-            problems += error.problems
-    threads = _threads(config, classes)
-    for name, cls in classes.items():
+            if isinstance(cloud, EntryPointCloud):
+                classes[name] = driver_class(cloud.driver)
+        except CloudgraftError as error:
+            problems += refusals(error, config.where("clouds", name, "driver"))
+    routing = Routing(config, classes)  # drivers that use other clouds
+    threads = _threads(config, routing)
+    for name, cloud in config.clouds.items():
+        settings, cls = _cloud_settings(config, name), classes.get(name)
         try:
-            if not is_router(cls):
-                clouds[name] = _cloud(config, name, cls, dock, threads[name])
+            if isinstance(cloud, PluginCloud):
+                fingerprint: object = cloud.model_dump(exclude={"engine"})
+                clouds[name] = CloudDeclaration(settings=settings, make=_plugin(name, cloud), fingerprint=fingerprint)
+            elif cls is not None and not is_router(cls):
+                make = _installed(config, name, cloud, cls, dock, threads[name])
+                fingerprint = (cloud.driver, dict(cloud.options))
+                clouds[name] = CloudDeclaration(settings=settings, make=make, fingerprint=fingerprint)
         except ConfigError as error:
             problems += error.problems
-    routing = Routing(config, classes, clouds)  # drivers that use other clouds, after those are built
+    routing.build(clouds)
     problems += routing.problems
     for name, router in routing.routers.items():
         settings = _cloud_settings(config, name)
@@ -86,45 +89,15 @@ def desired_state(config: Config, dock: DockLink | None = None) -> DesiredState:
 # -- clouds ------------------------------------------------------------------------------------------------------------
 
 
-def _driver_class(config: Config, name: str, cloud: EntryPointCloud | PluginCloud) -> type | None:
-    """The class of a cloud's driver; None for a plugin, which is unknown before it runs."""
-    if isinstance(cloud, PluginCloud):
-        return None
-    try:
-        cls: type = find(Kind.DRIVER, cloud.driver).load()
-    except CloudgraftError as error:
-        raise ConfigError(refusals(error, config.where("clouds", name, "driver"))) from error
-    return cls
-
-
-def _threads(config: Config, classes: Mapping[str, type | None]) -> Counter[str]:
+def _threads(config: Config, routing: Routing) -> Counter[str]:
     """The number of concurrent calls of each cloud: its own, and those of every router that uses it.
 
     With fewer threads, the creates of one would block the lists of the other, and the cloud would count as down.
     """
-    threads = Counter({name: config.clouds[name].engine.max_calls + _LOOKS for name in classes})
-    for name, cls in classes.items():
-        cloud = config.clouds[name]
-        if not is_router(cls) or not isinstance(cloud, EntryPointCloud):
-            continue
-        with contextlib.suppress(ConfigError):  # errors are reported when the driver is made
-            options: RouterOptions = parse_options(cls.Options, cloud.options, config.where("clouds", name))
-            threads.update(dict.fromkeys(options.clouds, threads[name]))
+    threads = Counter({name: cloud.engine.max_calls + _LOOKS for name, cloud in config.clouds.items()})
+    for name, options in routing.options.items():
+        threads.update(dict.fromkeys(options.clouds, threads[name]))
     return threads
-
-
-def _cloud(config: Config, name: str, cls: type | None, dock: DockLink | None, threads: int) -> CloudDeclaration:
-    cloud = config.clouds[name]
-    settings = _cloud_settings(config, name)
-    if isinstance(cloud, PluginCloud):
-        spec, timing = plugin_spec(name, cloud)
-        return CloudDeclaration(
-            settings=settings,
-            make=lambda: RemoteDriver.plugin(spec, timing=timing),
-            fingerprint=cloud.model_dump(exclude={"engine"}),
-        )
-    make, fingerprint = _installed(config, name, cloud, cls, dock, threads), (cloud.driver, dict(cloud.options))
-    return CloudDeclaration(settings=settings, make=make, fingerprint=fingerprint)
 
 
 def plugin_spec(name: str, process: PluginProcess) -> tuple[PluginSpec, Timing]:
@@ -144,15 +117,21 @@ def plugin_spec(name: str, process: PluginProcess) -> tuple[PluginSpec, Timing]:
     return spec, timing
 
 
+def _plugin(name: str, cloud: PluginCloud) -> Callable[[], Driver]:
+    spec, timing = plugin_spec(name, cloud)
+    return lambda: RemoteDriver.plugin(spec, timing=timing)
+
+
 def _installed(
-    config: Config, name: str, cloud: EntryPointCloud, cls: Any, dock: DockLink | None, threads: int
+    config: Config, name: str, cloud: EntryPointCloud, cls: type[AnyDriver], dock: DockLink | None, threads: int
 ) -> Callable[[], Driver]:
     where = config.where("clouds", name)
     beside = config.store.path.parent if config.store.path else where.base_dir
-    own = own_options(cls, f"the driver {cloud.driver}", cloud.options, where)
-    given = tuple(with_places(options, Path(beside) / f"cloud-{name}.db", where.base_dir) for options in own)
-    if issubclass(cls, DockDriver):
-        given = (*given, *_docked(config, name, given[0], dock))
+    places = {Place.STATE_FILE: beside / f"cloud-{name}.db", Place.WORKING_DIRECTORY: where.base_dir}
+    given = arguments(cls, cloud.options, where, places, name=f"the driver {cloud.driver}")
+    for options in given:
+        if isinstance(options, DockOptions) and issubclass(cls, DockDriver):
+            given = (options, *_docked(config, name, options, dock))
 
     def make() -> Driver:
         return as_driver(cls(*given), threads=threads)
@@ -164,7 +143,7 @@ def _installed(
     return make
 
 
-def _docked(config: Config, name: str, options: Any, dock: DockLink | None) -> tuple[object, ...]:
+def _docked(config: Config, name: str, options: DockOptions, dock: DockLink | None) -> tuple[object, ...]:
     """The hub and the classes of this process, for a cloud whose driver dials in here."""
     if options.address:
         return ()
@@ -172,25 +151,6 @@ def _docked(config: Config, name: str, options: Any, dock: DockLink | None) -> t
         hint = "add that section, or give the address of a dock elsewhere"
         raise config.where("clouds", name, "driver").error("needs a section dock", hint)
     return (dock.hub, dock.classes) if dock is not None else ()
-
-
-def own_options(cls: Any, who: str, options: Mapping[str, Any], where: Where) -> tuple[object, ...]:
-    """The arguments with which a driver or provider is made: its options, or nothing for one that takes none."""
-    options_type = getattr(cls, "Options", None)
-    if options_type is not None:
-        return (parse_options(options_type, options, where),)
-    if options:
-        raise where.error(f"{who} takes no options")
-    return ()
-
-
-def with_places(options: Any, state_file: Path, working_directory: Path) -> Any:
-    """Fills in a driver's paths, where its options have these fields and they are not set."""
-    if not dataclasses.is_dataclass(options):
-        return options
-    places = {"state_file": state_file, "working_directory": working_directory}
-    open_ones = {key: place for key, place in places.items() if getattr(options, key, "") is None}
-    return dataclasses.replace(options, **open_ones)  # type: ignore[type-var]  # a dataclass, as asked
 
 
 def _cloud_settings(config: Config, name: str) -> CloudSettings:
@@ -216,17 +176,16 @@ def _limits(guards: Guards) -> GuardLimits:
 # -- groups ------------------------------------------------------------------------------------------------------------
 
 
-def _knows_no_price(cls: type | None) -> bool:
+def _knows_no_price(cls: type[AnyDriver] | None) -> bool:
     """Whether a driver's class has no prices; unknown for a plugin before it was called."""
-    return getattr(cls, "prices", None) in (Driver.prices, BlockingDriver.prices)
+    return cls is not None and not overrides(cls, "prices")
 
 
-def _group(config: Config, group: Group, cls: type | None) -> GroupDeclaration:
-    schema = getattr(cls, "MachineSettings", None)
-    machine = machine_settings(schema, group, config.where("nodeGroups", group.index))
+def _group(config: Config, group: Group, cls: type[AnyDriver] | None) -> GroupDeclaration:
+    machine = machine_settings(cls and cls.MachineSettings, group, config.where("nodeGroups", group.index))
     taints = [taint.model_dump() for taint in group.template.taints]
     for key, value in (("labels", dict(group.template.labels)), ("taints", taints)):
-        if value and key in given_to_nodes(cls):  # such a driver sets the template's labels and taints on nodes (R69)
+        if value and cls is not None and cls.sets_node_labels:  # R69
             machine.setdefault(key, value)
     price = Money(amount=group.price.hourly, currency=group.price.currency) if group.price else None
     return convert(group, GroupDeclaration, machine=machine, template=_template(group.template), price=price)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from cloudgraft.config import Config, ConfigError, Problem, Where, checked_section, parse_options, refusals
-from cloudgraft.config.explain import did_you_mean, keys_of
 from cloudgraft.config.sections.clouds import EntryPointCloud
 from cloudgraft.config.sections.engine import Guards
 from cloudgraft.config.sections.groups import Group
@@ -17,24 +16,17 @@ from cloudgraft.drivers.router.driver import RouterDriver
 from cloudgraft.drivers.router.options import BackendOptions, RouterOptions
 from cloudgraft.drivers.router.share import share
 from cloudgraft.engine.groups.desired import CloudDeclaration
+from cloudgraft.sdk.blocking import AnyDriver
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import CloudgraftError
+from cloudgraft.validation.explain import did_you_mean
 
-_OF_NODES = frozenset({"labels", "taints"})
+_NODE_KEYS = frozenset({"labels", "taints"})
 
 
-def is_router(cls: type | None) -> TypeGuard[type[RouterDriver]]:
+def is_router(cls: type[AnyDriver] | None) -> TypeGuard[type[RouterDriver]]:
     """Whether a cloud's driver uses other clouds."""
     return cls is not None and issubclass(cls, RouterDriver)
-
-
-def given_to_nodes(cls: type | None) -> frozenset[str]:
-    """The template keys that a driver sets on its nodes itself: labels and taints, or none.
-
-    For a driver whose machine settings have `labels` and no `taints`, these are labels of the machine in its cloud.
-    """
-    schema = getattr(cls, "MachineSettings", None)
-    return _OF_NODES if schema and keys_of(schema).keys() >= _OF_NODES else frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,18 +39,20 @@ class _Router:
 class Routing:
     """The routers of one configuration. All routers that use a cloud share its driver."""
 
-    def __init__(self, config: Config, classes: Mapping[str, type | None], clouds: dict[str, CloudDeclaration]) -> None:
-        """``clouds`` are those without the routers; each cloud that a router uses is replaced by its shared form."""
+    def __init__(self, config: Config, classes: Mapping[str, type[AnyDriver]]) -> None:
+        """Reads the options of the routers; :meth:`build` makes them. ``problems`` grows with both."""
         self.routers: dict[str, _Router] = {}
         self.problems: list[Problem] = []
         self._config = config
         self._classes = classes
-        self._clouds = clouds
-        named = {name: cls for name, cls in classes.items() if is_router(cls)}
-        options = {name: found for name, cls in named.items() if (found := self._options(name, cls)) is not None}
-        self._share({cloud for one in options.values() for cloud in one.clouds})
-        for name, one in options.items():
-            self._add(name, named[name], one)
+        named = [name for name, cls in classes.items() if is_router(cls)]
+        self.options = {name: found for name in named if (found := self._options(name)) is not None}
+
+    def build(self, clouds: dict[str, CloudDeclaration]) -> None:
+        """``clouds`` are those without the routers; each cloud that a router uses is replaced by its shared form."""
+        self._share(clouds, {cloud for one in self.options.values() for cloud in one.clouds})
+        for name, one in self.options.items():
+            self._add(clouds, name, one)
 
     def check(self, group: Group) -> None:
         """Rejects a group whose shape its router does not have, or whose template its clouds contradict."""
@@ -82,11 +76,11 @@ class Routing:
 
     # -- one router --------------------------------------------------------------------------------------------------
 
-    def _options(self, name: str, cls: type[RouterDriver]) -> RouterOptions | None:
+    def _options(self, name: str) -> RouterOptions | None:
         where, cloud = self._config.where("clouds", name), self._config.clouds[name]
         try:
             given = cloud.options if isinstance(cloud, EntryPointCloud) else {}
-            options: RouterOptions = parse_options(cls.Options, given, where)
+            options = parse_options(RouterOptions, given, where)
         except ConfigError as error:
             self.problems += error.problems
             return None
@@ -100,8 +94,8 @@ class Routing:
             for index, backend in enumerate(backends):
                 place = dataclasses.replace(where, path=(*where.path, "shapes", shape, index, "machine"))
                 try:
-                    schema = getattr(self._classes.get(backend.cloud), "MachineSettings", None)
-                    machine = checked_section(schema, backend.machine, place)
+                    cls = self._classes.get(backend.cloud)
+                    machine = checked_section(cls and cls.MachineSettings, backend.machine, place)
                     shapes.setdefault(shape, []).append(dataclasses.replace(backend, machine=machine))
                 except ConfigError as error:
                     found += error.problems
@@ -142,29 +136,30 @@ class Routing:
             message = f"must be less than engine.listTimeout of this cloud, which is {limit.total_seconds():g}s"
             yield where.document.problem((*where.path, "listTimeout"), message, "a list of all would end with it")
 
-    def _share(self, names: set[str]) -> None:
+    def _share(self, clouds: dict[str, CloudDeclaration], names: set[str]) -> None:
         base = self._config.where()
-        for name in names & set(self._clouds):
-            declared = self._clouds[name]
+        for name in names & set(clouds):
+            declared = clouds[name]
             key = (str(base.base_dir), base.document.name, name, repr(declared.fingerprint))
             make = share(key, declared.make).handle
             # A cloud that becomes shared gets a new driver, so that there are not two.
-            self._clouds[name] = dataclasses.replace(declared, make=make, fingerprint=("shared", declared.fingerprint))
+            clouds[name] = dataclasses.replace(declared, make=make, fingerprint=("shared", declared.fingerprint))
 
-    def _add(self, name: str, cls: type[RouterDriver], options: RouterOptions) -> None:
-        if any(cloud not in self._clouds for cloud in options.clouds):
+    def _add(self, clouds: Mapping[str, CloudDeclaration], name: str, options: RouterOptions) -> None:
+        if any(cloud not in clouds for cloud in options.clouds):
             return  # the error of that cloud is reported already
-        used = {cloud: Cloud(make=self._clouds[cloud].make, takes=self._takes(cloud)) for cloud in options.clouds}
+        used = {cloud: Cloud(make=clouds[cloud].make, takes=self._takes(cloud)) for cloud in options.clouds}
         try:
-            cls(options, used)
+            RouterDriver(options, used)
         except CloudgraftError as error:
             self.problems += refusals(error, self._config.where("clouds", name))
             return
-        fingerprint = (options, {cloud: self._clouds[cloud].fingerprint for cloud in options.clouds})
-        self.routers[name] = _Router(options=options, make=lambda: cls(options, used), fingerprint=fingerprint)
+        fingerprint = (options, {cloud: clouds[cloud].fingerprint for cloud in options.clouds})
+        self.routers[name] = _Router(options=options, make=lambda: RouterDriver(options, used), fingerprint=fingerprint)
 
     def _takes(self, cloud: str) -> frozenset[str]:
-        return given_to_nodes(self._classes.get(cloud))
+        cls = self._classes.get(cloud)
+        return _NODE_KEYS if cls is not None and cls.sets_node_labels else frozenset()
 
 
 def _contradictions(group: Group, backend: BackendOptions, takes: frozenset[str]) -> Iterator[tuple[str, str]]:

@@ -9,19 +9,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, assert_never, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, assert_never, runtime_checkable
 
 from cloudgraft.admin.server import AdminServer
 from cloudgraft.admin.wire import check_path
 from cloudgraft.app.dock_wiring import DockLink
-from cloudgraft.app.engine_wiring import desired_state, own_options, plugin_spec
+from cloudgraft.app.engine_wiring import desired_state, plugin_spec
 from cloudgraft.app.joining_wiring import ClusterLink
 from cloudgraft.app.journals import journal_from
 from cloudgraft.app.reload import FileComposer, WatchedFile
 from cloudgraft.client import Address, CloudConfig, Connection, RemoteProvider
 from cloudgraft.config import Config, ConfigError, Problem, Where
-from cloudgraft.config.explain import did_you_mean
-from cloudgraft.config.problems import printable
 from cloudgraft.config.section import convert
 from cloudgraft.config.sections.providers import (
     EntryPointProvider,
@@ -36,7 +34,7 @@ from cloudgraft.engine.new_records import KINDS
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.engine.reporting.webhook import Webhook, WebhookSettings
 from cloudgraft.plugins.host import remote as plugin_provider
-from cloudgraft.plugins.registry import Kind, find
+from cloudgraft.plugins.registry import arguments, provider_class
 from cloudgraft.sdk.blocking import as_provider
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError, UnsupportedError
 from cloudgraft.sdk.provider import Provider
@@ -46,6 +44,8 @@ from cloudgraft.server.tls import TlsFiles
 from cloudgraft.service.merge import MergedProvider
 from cloudgraft.service.metrics import ServiceMetrics
 from cloudgraft.service.snapshot import SnapshotProvider, SnapshotSettings
+from cloudgraft.validation.explain import did_you_mean
+from cloudgraft.validation.problems import printable
 
 if TYPE_CHECKING:
     from cloudgraft.nodemanager.front.provider import NodeManagerProvider as Front  # needs an extra
@@ -223,8 +223,8 @@ def _front(name: str, entry: NodeManagerProvider) -> Front:
 
 
 def _installed(entry: EntryPointProvider, where: Where) -> Provider:
-    cls: Any = find(Kind.PROVIDER, entry.type).load()
-    return as_provider(cls(*own_options(cls, f"the provider {entry.type}", entry.options, where)))
+    cls = provider_class(entry.type)
+    return as_provider(cls(*arguments(cls, entry.options, where, name=f"the provider {entry.type}")))
 
 
 def _behind_snapshot(

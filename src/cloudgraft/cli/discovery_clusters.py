@@ -18,14 +18,14 @@ import yaml
 from pydantic import ValidationError
 
 from cloudgraft.cli.terminal import ago, clean, examples, fail, output_option, print_json, print_table
-from cloudgraft.config.document import MAX_BYTES, decode, read_file, read_yaml
-from cloudgraft.config.explain import explain
-from cloudgraft.config.problems import ConfigError
 from cloudgraft.discovery.api.schemas import ClusterBody, ClusterView, OfferView, PricesView
 from cloudgraft.discovery.client import DiscoveryClient
 from cloudgraft.discovery.model import Cluster, ClusterSpec, ClusterState, Need, Offer, PriceList, Resources, Strategy
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
+from cloudgraft.validation.document import MAX_BYTES, decode, read_file, read_yaml
+from cloudgraft.validation.explain import explain
+from cloudgraft.validation.problems import ConfigError
 from cloudgraft.web.client import ClientTls
 
 # -- connection --------------------------------------------------------------------------------------------------------

@@ -7,21 +7,19 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import click
 
 from cloudgraft.app import logs
-from cloudgraft.app.engine_wiring import own_options, with_places
 from cloudgraft.app.memory_dumps import forbid_memory_dumps
 from cloudgraft.config import ConfigError, Where, parse_options
-from cloudgraft.config.document import read_mapping
 from cloudgraft.config.section import convert
 from cloudgraft.dock.runner import RunnerOptions, RunnerSettings, Speech, Tls, run_until_told
-from cloudgraft.plugins.registry import Kind, find
-from cloudgraft.sdk.blocking import BlockingDriver
-from cloudgraft.sdk.driver import Driver
+from cloudgraft.plugins.registry import arguments, driver_class
+from cloudgraft.sdk.blocking import AnyDriver
+from cloudgraft.sdk.driver import Place
 from cloudgraft.sdk.errors import CloudgraftError
+from cloudgraft.validation.document import read_mapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,12 +105,10 @@ def command(path: Path, name: str, address: str, verbosity: int | None, log_form
     asyncio.run(run_until_told(driver, options))
 
 
-def _driver(wanted: ConnectOptions, where: Where) -> Driver | BlockingDriver:
+def _driver(wanted: ConnectOptions, where: Where) -> AnyDriver:
     if not wanted.driver:
         raise click.UsageError("say which driver: --driver NAME, or driver: NAME in the file")
-    cls: Any = find(Kind.DRIVER, wanted.driver).load()
+    cls = driver_class(wanted.driver)
     place = dataclasses.replace(where, path=("options",))
-    own = own_options(cls, f"the driver {wanted.driver}", wanted.options, place)
-    state_file = where.base_dir / f"driver-{wanted.kind}.db"
-    made: Driver | BlockingDriver = cls(*(with_places(options, state_file, where.base_dir) for options in own))
-    return made
+    places = {Place.STATE_FILE: where.base_dir / f"driver-{wanted.kind}.db", Place.WORKING_DIRECTORY: where.base_dir}
+    return cls(*arguments(cls, wanted.options, place, places, name=f"the driver {wanted.driver}"))

@@ -107,7 +107,7 @@ def _options(path: Path | None, given: dict[str, Any]) -> SimulatedOptions:
 def _from_file(path: Path) -> SimulatedOptions:
     # Slow to import, and rarely needed.
     from cloudgraft.config import ConfigError, Where, parse_options  # noqa: PLC0415
-    from cloudgraft.config.document import read_mapping  # noqa: PLC0415
+    from cloudgraft.validation.document import read_mapping  # noqa: PLC0415
 
     document, data = read_mapping(path, "bootTime: 5s")
     unfit = [document.problem((key,), "is for the driver, not for the cloud") for key in _FOR_THE_DRIVER if key in data]

@@ -2,9 +2,11 @@
 
 from cloudgraft.config.checks import missing_prices
 from cloudgraft.config.load import load, parse, with_groups
-from cloudgraft.config.model import Config, Where
-from cloudgraft.config.options import checked_section, machine_settings, parse_options, refusals
-from cloudgraft.config.problems import ConfigError, Problem
+from cloudgraft.config.model import Config
+from cloudgraft.config.options import checked_section, machine_settings
+from cloudgraft.validation.document import Where
+from cloudgraft.validation.options import parse_options, refusals
+from cloudgraft.validation.problems import ConfigError, Problem
 
 __all__ = [
     "Config",

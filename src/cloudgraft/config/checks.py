@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from cloudgraft.config.document import Document
-from cloudgraft.config.explain import did_you_mean
 from cloudgraft.config.model import Config
-from cloudgraft.config.problems import KeyPath, Problem, printable
 from cloudgraft.config.sections.dock import dock_checks
 from cloudgraft.config.sections.groups import LONGEST_ID, fan_out
 from cloudgraft.config.sections.node_manager import node_manager_checks
+from cloudgraft.validation.document import Document
+from cloudgraft.validation.explain import did_you_mean
+from cloudgraft.validation.problems import KeyPath, Problem, printable
 
 
 def cross_checks(document: Document) -> Iterator[Problem]:

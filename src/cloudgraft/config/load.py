@@ -11,12 +11,12 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from cloudgraft.config.checks import cross_checks
-from cloudgraft.config.document import Document, Entry, read_file, read_yaml
-from cloudgraft.config.explain import explain
 from cloudgraft.config.fields import LoadContext
 from cloudgraft.config.model import Config
-from cloudgraft.config.problems import ConfigError, Problem
 from cloudgraft.config.section import Section, hide_secrets
+from cloudgraft.validation.document import Document, Entry, read_file, read_yaml
+from cloudgraft.validation.explain import explain
+from cloudgraft.validation.problems import ConfigError, Problem
 
 S = TypeVar("S", bound=Section)
 _SMALLEST = "the least is, in two lines: cluster: prod / providers: [{type: memory}]"

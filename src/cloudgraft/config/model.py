@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import Field, PrivateAttr, StrictBool, StrictStr, ValidationInfo, field_validator
 
-from cloudgraft.config.document import Document
 from cloudgraft.config.fields import Kind, Name, matching, refuse
-from cloudgraft.config.problems import ConfigError, KeyPath
 from cloudgraft.config.section import Section
 from cloudgraft.config.sections.clouds import CloudConfig
 from cloudgraft.config.sections.cluster import Kubernetes
@@ -27,6 +24,7 @@ from cloudgraft.config.sections.node_manager import NodeManager
 from cloudgraft.config.sections.providers import ProviderConfig
 from cloudgraft.config.sections.server import Admin, Log, Server
 from cloudgraft.config.sections.store import Store, beside_the_file
+from cloudgraft.validation.document import Document, Where
 
 _ClusterId = Annotated[
     StrictStr,
@@ -37,19 +35,6 @@ _ClusterId = Annotated[
     ),
     Kind("string"),
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
-    """A place in a configuration file, so that a problem found later is reported like all others."""
-
-    document: Document
-    base_dir: Path
-    path: KeyPath
-
-    def error(self, message: str, suggestion: str = "") -> ConfigError:
-        """The error of a problem at this place."""
-        return ConfigError([self.document.problem(self.path, message, suggestion)])
 
 
 class Config(Section):

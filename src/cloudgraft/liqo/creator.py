@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from cloudgraft.discovery.model import Cluster, Market, Need, Resources
 from cloudgraft.kube.objects import Manifest
 from cloudgraft.liqo import manifests
-from cloudgraft.liqo.options import LiqoOptions, MachineSettings, settings_of
+from cloudgraft.liqo.options import LiqoOptions, MachineSettings
 from cloudgraft.liqo.peering.peering import Peering
 from cloudgraft.liqo.placement import Candidate, ClusterError, CoolDowns, candidates, need_for, none_left
 from cloudgraft.liqo.reservations import MachineReservations
@@ -31,6 +31,7 @@ from cloudgraft.sdk.errors import (
     OutOfStockError,
     UnavailableError,
 )
+from cloudgraft.validation import read_settings
 
 log = logging.getLogger("cloudgraft.liqo")
 
@@ -64,7 +65,7 @@ class Creator:
 
     def request(self, spec: MachineSpec) -> MachineRequest:
         """Parses the request; raises InvalidArgumentError."""
-        settings = settings_of(spec.settings)
+        settings = read_settings(MachineSettings, spec.settings)
         shape = parse_shape(settings.shape, self.options.amounts())
         return MachineRequest(spec=spec, settings=settings, shape=shape)
 

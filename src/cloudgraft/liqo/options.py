@@ -19,7 +19,6 @@ from cloudgraft.sdk.quantity import Quantity, amount
 ALL: Final = "all"  # the size of everything that a cluster shares
 _SIZE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,40}[A-Za-z0-9])?")
 _NEEDED: Final = ("cpu", "memory")
-_SETTINGS: Final = ("shape", "strategy", "selector", "priceCap", "exclude", "resourceSliceClass")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +149,12 @@ class MachineSettings:
     exclude: Sequence[str] = ()  # in addition to those of the cloud
     resource_slice_class: str = ""  # empty: the one that the cluster's entry in discovery names
 
+    def __post_init__(self) -> None:
+        """Rejects an empty shape."""
+        flaws = Flaws()
+        flaws.expect(self.shape, "shape", "is empty: write a size, such as S, S@cluster or all@cluster")
+        flaws.raise_any()
+
     def check_max_size(self, max_size: int) -> None:
         """Raises InvalidArgumentError when a group allows more machines of a shape than can exist."""
         size, _, cluster = self.shape.partition("@")
@@ -158,30 +163,6 @@ class MachineSettings:
                 f"must not be more than 1: {self.shape} is everything that {cluster or 'a cluster'} shares, so there "
                 "is one such node at most; give it a group of its own with maxSize: 1"
             )
-
-
-def settings_of(given: Mapping[str, object]) -> MachineSettings:
-    """Parses a group's `machine:` section. Raises InvalidArgumentError: it may come from a journal, unchecked."""
-    if strange := sorted(set(given) - set(_SETTINGS)):
-        raise InvalidArgumentError(f"machine.{strange[0]} is not known; there is: {', '.join(_SETTINGS)}")
-    shape, exclude = given.get("shape"), given.get("exclude") or ()
-    if not isinstance(shape, str) or not shape:
-        raise InvalidArgumentError("machine.shape is missing: write a size, such as S, S@cluster or all@cluster")
-    if isinstance(exclude, str) or not isinstance(exclude, Sequence):
-        raise InvalidArgumentError("machine.exclude is a list of cluster ids")
-    cap, selector, strategy = given.get("priceCap"), given.get("selector"), given.get("strategy")
-    try:
-        return MachineSettings(
-            shape=shape,
-            strategy=None if strategy is None else Strategy(strategy),
-            selector=None if selector is None else str(selector),
-            price_cap=None if cap is None else Decimal(str(cap)),
-            exclude=tuple(str(one) for one in exclude),
-            resource_slice_class=str(given.get("resourceSliceClass") or ""),
-        )
-    except (ValueError, ArithmeticError):
-        known = ", ".join(strategy.value for strategy in Strategy)
-        raise InvalidArgumentError(f"machine.strategy is one of {known}, and machine.priceCap a number") from None
 
 
 def _check_size(given: Mapping[str, str | int | float]) -> None:

@@ -9,12 +9,12 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from cloudgraft.config.problems import ConfigError
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.groups.desired import DesiredState, Joining
 from cloudgraft.engine.new_records import happened
 from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError, PreconditionError
 from cloudgraft.store.records import Change, DeclaredGroup
+from cloudgraft.validation.problems import ConfigError
 from cloudgraft.web.problems import EditedMeanwhileError
 
 _DEEPEST: Final = 40

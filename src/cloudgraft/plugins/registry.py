@@ -5,12 +5,9 @@ A package offers one by naming a class in its ``pyproject.toml``::
     [project.entry-points."cloudgraft.drivers"]
     acme = "cloudgraft_acme:AcmeDriver"
 
-The class is a Driver, BlockingDriver, Provider or BlockingProvider. It is imported only when it is needed. One that
-cannot be imported reports why, and the others still work.
-
-A class with an ``Options`` attribute (a dataclass or a pydantic model) gets an instance of it, any other class gets no
-arguments. Options follow the rules of the whole configuration: keys are in camelCase, an error lists all problems at
-once, and never repeats a value, which may be a secret.
+The class is a Driver, BlockingDriver, Provider or BlockingProvider; :class:`cloudgraft.sdk.driver.DriverDeclarations`
+says how it declares its options. It is imported only when it is needed. One that cannot be imported reports why, and
+the others still work. An error of options lists all problems at once, and never repeats a value, which may be a secret.
 """
 
 from __future__ import annotations
@@ -23,20 +20,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import BaseModel
 
-from cloudgraft.config import Where, parse_options
-from cloudgraft.config.document import Document
-from cloudgraft.config.explain import keys_of
-from cloudgraft.sdk.blocking import BlockingDriver, BlockingProvider
-from cloudgraft.sdk.driver import Driver
+from cloudgraft.config import ConfigError, Where, parse_options
+from cloudgraft.sdk.blocking import AnyDriver, AnyProvider, BlockingDriver, BlockingProvider
+from cloudgraft.sdk.driver import Driver, DriverDeclarations, Place
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, NotFoundError, PreconditionError
 from cloudgraft.sdk.nearest import nearest
 from cloudgraft.sdk.provider import Provider
+from cloudgraft.validation.document import Document
+from cloudgraft.validation.explain import keys_of
 
-T = TypeVar("T")
+Author = AnyDriver | AnyProvider
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,37 +44,52 @@ class Option:
     is_required: bool
 
 
-def construct(cls: type[T], options: Mapping[str, object]) -> T:
+def check_declarations(cls: type[Author]) -> None:
+    """Raises InvalidArgumentError for a class that declares what cannot be used."""
+    declared: dict[str, Any] = {"Options": cls.Options}
+    if issubclass(cls, DriverDeclarations):
+        declared["MachineSettings"] = cls.MachineSettings
+        if cls.sets_node_labels and not keys_of(cls.MachineSettings).keys() >= {"labels", "taints"}:
+            message = f"{cls.__name__}.sets_node_labels needs MachineSettings with the fields labels and taints"
+            raise InvalidArgumentError(message)
+    for name, model in declared.items():
+        is_model = isinstance(model, type) and (dataclasses.is_dataclass(model) or issubclass(model, BaseModel))
+        if model is not None and not is_model:
+            raise InvalidArgumentError(f"{cls.__name__}.{name} must be a dataclass or a pydantic model")
+
+
+def arguments(
+    cls: type[Author],
+    given: Mapping[str, object],
+    where: Where,
+    places: Mapping[Place, Path] | None = None,
+    *,
+    name: str = "",
+) -> tuple[object, ...]:
+    """Returns what to construct the class with: an object of its ``Options``, or nothing. Raises ConfigError.
+
+    ``name`` is what messages call the class.
+    """
+    if cls.Options is not None:
+        return (parse_options(cls.Options, given, where, places),)
+    if given:
+        message = f"{name or cls.__name__} takes no options, but got: {', '.join(sorted(given))}"
+        raise ConfigError([where.document.problem(where.path, message)])
+    return ()
+
+
+def construct(cls: type[Author], options: Mapping[str, object]) -> Author:
     """Constructs the class with these options; raises InvalidArgumentError that says what is wrong with them."""
-    model = _model(cls)
-    if model is None:
-        if options:
-            raise InvalidArgumentError(f"{cls.__name__} takes no options, but got: {', '.join(sorted(options))}")
-        return cls()
+    check_declarations(cls)
     where = Where(document=Document.without_file("options"), base_dir=Path.cwd(), path=())
-    # mypy knows only object(), not the constructor of this class.
-    make: Any = cls
-    made: T = make(parse_options(model, options, where))
-    return made
+    return cls(*arguments(cls, options, where))
 
 
-def options_of(cls: type) -> tuple[Option, ...]:
+def options_of(cls: type[Author]) -> tuple[Option, ...]:
     """Returns the options of a class, required ones first."""
-    model = _model(cls)
-    if model is None:
-        return ()
-    required = _required(model)
-    found = [Option(name=name, is_required=key.field in required) for name, key in keys_of(model).items()]
+    required = _required(cls.Options) if cls.Options is not None else set()
+    found = [Option(name=name, is_required=key.field in required) for name, key in keys_of(cls.Options).items()]
     return tuple(sorted(found, key=lambda option: not option.is_required))
-
-
-def _model(cls: type) -> type | None:
-    model = getattr(cls, "Options", None)
-    if model is None:
-        return None
-    if isinstance(model, type) and (dataclasses.is_dataclass(model) or issubclass(model, BaseModel)):
-        return model
-    raise InvalidArgumentError(f"{cls.__name__}.Options must be a dataclass or a pydantic model")
 
 
 def _required(model: Any) -> set[str]:
@@ -141,13 +153,13 @@ class Extension:
         dist = self.entry_point.dist
         return f"{dist.name} {dist.version}" if dist else "an unknown package"
 
-    def load(self) -> type:
-        """Imports the class; raises PreconditionError that says why it cannot be used."""
+    def load(self) -> type[Any]:
+        """Imports the class; raises CloudgraftError that says why it cannot be used."""
         what = f"the {self.kind.word} {self.name!r} of {self.package}"
         if self.is_ambiguous:
             raise PreconditionError(f"{what}: another package offers the same name, uninstall one of the two")
         try:
-            found = self.entry_point.load()
+            found: Any = self.entry_point.load()
         except (Exception, SystemExit) as error:  # whatever a module may do when it is imported
             message = f"{what} cannot be imported: {type(error).__name__}: {error}"
             raise PreconditionError(f"{message}{self._installation(error)}") from error
@@ -157,7 +169,9 @@ class Extension:
         if inspect.isabstract(found):
             missing = getattr(found, "__abstractmethods__", ())
             raise PreconditionError(f"{what} lacks the methods {', '.join(sorted(missing))}")
-        return found
+        cls: type[Any] = found
+        check_declarations(cls)
+        return cls
 
     def _installation(self, error: BaseException) -> str:
         """Says how to install its extra, if its entry point names one: ``name = "module:Class [extra]"``."""
@@ -208,6 +222,16 @@ def find(kind: Kind, name: str) -> Extension:
     close = nearest(name, known)
     hint = f"did you mean {close!r}?" if close else f"there is: {', '.join(known) or 'none'}"
     raise NotFoundError(f"no installed package offers the {kind.word} {name!r}; {hint} (see `cloudgraft drivers`)")
+
+
+def driver_class(name: str) -> type[AnyDriver]:
+    """Imports the driver of that name; raises CloudgraftError that says why it cannot be used."""
+    return find(Kind.DRIVER, name).load()
+
+
+def provider_class(name: str) -> type[AnyProvider]:
+    """Imports the provider of that name; raises CloudgraftError that says why it cannot be used."""
+    return find(Kind.PROVIDER, name).load()
 
 
 def _summary(cls: type) -> str:

@@ -3,16 +3,20 @@
 from cloudgraft.sdk.blocking import BlockingDriver, BlockingProvider
 from cloudgraft.sdk.driver import (
     Driver,
+    DriverDeclarations,
     DriverTraits,
     Idempotency,
     Machine,
     MachineSpec,
     MachineState,
+    MaxSizeCheck,
     Ownership,
     PartialList,
     Price,
     ProviderIdBy,
     Shape,
+    StateFile,
+    WorkingDirectory,
 )
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
@@ -62,6 +66,7 @@ __all__ = [
     "Container",
     "DeadlineError",
     "Driver",
+    "DriverDeclarations",
     "DriverTraits",
     "ErrorClass",
     "FlawedError",
@@ -76,6 +81,7 @@ __all__ = [
     "Machine",
     "MachineSpec",
     "MachineState",
+    "MaxSizeCheck",
     "NodeCondition",
     "NodeGroup",
     "NodeRef",
@@ -94,9 +100,11 @@ __all__ = [
     "QuotaExceededError",
     "RateLimitedError",
     "Shape",
+    "StateFile",
     "Taint",
     "UnavailableError",
     "UnsupportedError",
+    "WorkingDirectory",
     "hide",
     "pod_requests",
 ]

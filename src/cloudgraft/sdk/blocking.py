@@ -10,9 +10,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, Literal
 
-from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Price, Shape
+from cloudgraft.sdk.driver import Driver, DriverDeclarations, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import UnsupportedError
 from cloudgraft.sdk.event_loop import BlockingPool
 from cloudgraft.sdk.provider import Provider
@@ -23,6 +23,8 @@ _LISTS: Final = 2  # threads of one driver for lists, shapes and prices
 
 class BlockingProvider(ABC):
     """A :class:`Provider` whose methods are plain functions."""
+
+    Options: type | None = None  # see Provider
 
     @abstractmethod
     def node_groups(self) -> Sequence[NodeGroup]:
@@ -89,11 +91,8 @@ class BlockingProvider(ABC):
         """See :meth:`Provider.close`."""
 
 
-class BlockingDriver(ABC):
+class BlockingDriver(DriverDeclarations, ABC):
     """A :class:`Driver` whose methods are plain functions."""
-
-    traits: DriverTraits = DriverTraits()
-    MachineSettings: type | None = None
 
     @abstractmethod
     def create(self, spec: MachineSpec) -> Machine:
@@ -126,12 +125,22 @@ class BlockingDriver(ABC):
         """See :meth:`Driver.close`."""
 
 
-def as_provider(provider: Provider | BlockingProvider, *, threads: int = 8) -> Provider:
+AnyDriver = Driver | BlockingDriver
+AnyProvider = Provider | BlockingProvider
+
+
+def overrides(cls: type[AnyDriver], method: Literal["mark", "shapes", "prices"]) -> bool:
+    """Returns whether a driver has this optional method: the base class only says that it is not supported."""
+    base: type = Driver if issubclass(cls, Driver) else BlockingDriver
+    return getattr(cls, method) is not getattr(base, method)
+
+
+def as_provider(provider: AnyProvider, *, threads: int = 8) -> Provider:
     """Returns an async provider unchanged, and wraps a blocking one so that its calls run in their own threads."""
     return provider if isinstance(provider, Provider) else _OffloadedProvider(provider, threads)
 
 
-def as_driver(driver: Driver | BlockingDriver, *, threads: int = 8) -> Driver:
+def as_driver(driver: AnyDriver, *, threads: int = 8) -> Driver:
     """Returns an async driver unchanged, and wraps a blocking one so that its calls run in their own threads."""
     return driver if isinstance(driver, Driver) else _OffloadedDriver(driver, threads)
 

@@ -1,4 +1,7 @@
-"""Defines the driver interface: machines in one cloud account. Three verbs; the engine does the rest."""
+"""Defines the driver interface: machines in one cloud account. Three verbs; the engine does the rest.
+
+All that a driver may declare is in :class:`DriverDeclarations`. Nothing is guessed from the name of a field.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Protocol, runtime_checkable
 
 from cloudgraft.sdk.errors import InvalidArgumentError, UnsupportedError
 from cloudgraft.sdk.quantity import Quantity
@@ -157,19 +162,55 @@ class Price:
     currency: str
 
 
-class Driver(ABC):
+# -- Declarations ------------------------------------------------------------------------------------------------------
+
+
+class Place(enum.Enum):
+    """A path that cloudgraft fills in when the configuration does not set it."""
+
+    STATE_FILE = "state file"
+    WORKING_DIRECTORY = "working directory"
+
+
+# Types for fields of `Options`, with None as the default: `state_file: StateFile = None`.
+StateFile = Annotated[Path | None, Place.STATE_FILE]  # a file that only this cloud has, beside the journal
+WorkingDirectory = Annotated[Path | None, Place.WORKING_DIRECTORY]  # the directory of the configuration file
+
+
+@runtime_checkable
+class MaxSizeCheck(Protocol):
+    """An optional method of ``MachineSettings``, for machines of which a group can have only so many."""
+
+    def check_max_size(self, max_size: int) -> None:
+        """Raises InvalidArgumentError, which is reported at the group's ``maxSize``."""
+
+
+class DriverDeclarations:
+    """Attributes that a driver's class may set. :class:`Driver` and :class:`BlockingDriver` have them both.
+
+    ``Options`` and ``MachineSettings`` are dataclasses or pydantic models. Keys in the file are camelCase; unknown ones
+    and wrong types are refused with file and line. A ``Path``, or a string in a field named ``…_file`` or ``…_dir``, is
+    relative to the file; a ``timedelta`` is written as a duration. A ``__post_init__`` checks what types cannot: see
+    :class:`~cloudgraft.sdk.flaws.Flaws`.
+    """
+
+    # An object of the class may have other traits than the class, such as those that its options set.
+    traits: DriverTraits = DriverTraits()
+    # For the cloud itself. The driver is then constructed with one argument, an object of this class; else with none.
+    Options: type | None = None
+    # For the `machine:` section of the cloud's node groups; see also MaxSizeCheck. None: the section is not checked.
+    MachineSettings: type | None = None
+    # True: create() sets `labels` and `taints` of its machine settings on the node. MachineSettings must have both
+    # keys; where a group leaves one out, its value is that of the group's template.
+    sets_node_labels: bool = False
+
+
+class Driver(DriverDeclarations, ABC):
     """Machines in one cloud account.
 
     Raise an error of :mod:`cloudgraft.sdk.errors`: its class decides whether the engine retries the call and which
     error the autoscaler gets. Every method may be called concurrently. Methods may wait for the cloud.
     """
-
-    traits: DriverTraits = DriverTraits()
-    # A dataclass (or pydantic model) for the `machine:` section of the cloud's node groups, as `Options` is one for the
-    # cloud itself: keys are camelCase, unknown ones are refused with file and line. None: the section is not checked.
-    # Where the number of such machines in a group is limited, give it a method `check_max_size(self, max_size: int)`
-    # that raises InvalidArgumentError.
-    MachineSettings: type | None = None
 
     @abstractmethod
     async def create(self, spec: MachineSpec) -> Machine:

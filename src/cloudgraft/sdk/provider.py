@@ -60,6 +60,10 @@ class Provider(ABC):
     The methods under "optional" have a sensible default; override those that your cloud can do better.
     """
 
+    # A dataclass or pydantic model for the provider's `options` in the configuration, as that of a driver: see
+    # cloudgraft.sdk.driver.DriverDeclarations. None: the provider is constructed without arguments.
+    Options: type | None = None
+
     # -- required ----------------------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -169,6 +169,7 @@ class SimulatedDriver(Driver):
 
     Options = schema.SimulatedOptions
     MachineSettings = schema.MachineSettings
+    sets_node_labels = True
 
     def __init__(self, options: schema.SimulatedOptions | None = None) -> None:
         """Without options: a new cloud in memory, without faults."""

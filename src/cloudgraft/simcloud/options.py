@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
-from pathlib import Path
 from urllib.parse import urlsplit
 
-from cloudgraft.sdk.driver import Idempotency
+from cloudgraft.sdk.driver import Idempotency, StateFile
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.quantity import amount, check_amounts
@@ -58,7 +57,7 @@ class SimulatedOptions:
     timeout: timedelta = timedelta(seconds=30)  # how long one call to that process may take
     page_size: int = 250
     client: str = ""  # who we are, for the ledger; the cluster id in a machine's tags when it is not said
-    state_file: Path | None = None  # the ledger of a cloud in this process; None keeps it in memory only
+    state_file: StateFile = None  # the ledger of a cloud in this process; None keeps it in memory only
     idempotency: Idempotency = Idempotency.TOKEN
     list_lag: timedelta = timedelta(0)  # a list shows the cloud as it was so long ago
     boot_time: timedelta = timedelta(seconds=5)  # from the order to a running machine

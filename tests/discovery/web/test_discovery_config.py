@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.cli.discovery_agent import settings_of
-from cloudgraft.config.problems import ConfigError
 from cloudgraft.config.programs.discovery import DiscoveryConfig, load_discovery
 from cloudgraft.config.programs.discovery_agent import load_agent
 from cloudgraft.discovery.agent.measure import Margin
 from cloudgraft.discovery.model import NetworkMode
 from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.validation.problems import ConfigError
 
 
 def written(directory: Path, text: str) -> Path:

@@ -12,13 +12,12 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.ec2.driver import Ec2Driver
-from cloudgraft.drivers.ec2.options import AssumeRole, Ec2Options
-from cloudgraft.drivers.ec2.settings import MachineSettings
+from cloudgraft.drivers.ec2.options import AssumeRole, Ec2Options, MachineSettings
 from cloudgraft.sdk.driver import Machine, MachineSpec
 from cloudgraft.sdk.errors import AuthenticationError, InvalidArgumentError, PreconditionError, UnsupportedError
 from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.validation import read_settings
 from clouds.judges.ec2 import MACHINE, driver_for
 from clouds.servers.aws_cloud import AwsCloud, tags_of
 from clouds.servers.aws_proxy import Fault
@@ -168,24 +167,24 @@ def test_what_is_too_long_is_refused_and_not_cut(driver: Ec2Driver, new_spec: Ne
     ("settings", "words"),
     [
         ({"shape": "t3.micro"}, "image: is needed, unless a launchTemplate"),
-        ({**MACHINE, "flavour": "x"}, "machine.flavour is not known"),
-        ({**MACHINE, "subnets": "subnet-1"}, "machine.subnets must be a list"),
+        ({**MACHINE, "flavour": "x"}, "machine.flavour: unknown key"),
+        ({**MACHINE, "subnets": "subnet-1"}, "machine.subnets: must be a list, not a string"),
         ({**MACHINE, "subnets": [""]}, "empty ids"),
-        ({**MACHINE, "spot": "yes"}, "machine.spot must be true or false"),
+        ({**MACHINE, "spot": "maybe"}, "machine.spot: must be true or false"),
         ({**MACHINE, "spotMaxPrice": "0.1"}, "needs `spot: true`"),
-        ({**MACHINE, "spot": True, "spotMaxPrice": "cheap"}, "machine.spotMaxPrice must be a number"),
+        ({**MACHINE, "spot": True, "spotMaxPrice": "cheap"}, "machine.spotMaxPrice: must be a number"),
         ({**MACHINE, "spot": True, "spotMaxPrice": "0"}, "more than zero"),
         ({**MACHINE, "tags": {"Name": "mine"}}, "not for you to set"),
         ({**MACHINE, "tags": {"cloudgraft-cluster-id": "other"}}, "not for you to set"),
         ({**MACHINE, "tags": {"AWS:x": "y"}}, "not for you to set"),
-        ({**MACHINE, "tags": {"a": 1}}, "machine.tags.a must be a text"),
+        ({**MACHINE, "tags": {"a": 1}}, "machine.tags.a: must be a string"),
         ({**MACHINE, "tags": {str(number): "" for number in range(51)}}, "51 tags are too many"),
         ({**MACHINE, "launchTemplate": {"version": "1"}}, "needs `id` or `name`"),
         ({**MACHINE, "launchTemplate": {"name": "n", "version": "new"}}, "launchTemplate.version"),
         ({**MACHINE, "rootVolume": {}}, "rootVolume: says nothing"),
         ({**MACHINE, "rootVolume": {"size": 0}}, "rootVolume.size"),
-        ({**MACHINE, "rootVolume": {"size": True}}, "machine.rootVolume.size must be a whole number"),
-        ({**MACHINE, "rootVolume": "big"}, "machine.rootVolume must be a mapping"),
+        ({**MACHINE, "rootVolume": {"size": True}}, "machine.rootVolume.size: must be a number, not true"),
+        ({**MACHINE, "rootVolume": "big"}, "machine.rootVolume: must be a mapping"),
         ({**MACHINE, "image": "resolve:ssm:/x", "rootVolume": {"size": 9}}, "rootVolume.device: is needed"),
         ({**MACHINE, "metadata": {"tokens": "none"}}, "metadata.tokens"),
         ({**MACHINE, "metadata": {"hopLimit": 0}}, "metadata.hopLimit"),
@@ -193,7 +192,7 @@ def test_what_is_too_long_is_refused_and_not_cut(driver: Ec2Driver, new_spec: Ne
 )
 def test_settings_that_can_never_work_are_refused(settings: dict[str, object], words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
-        read_section(MachineSettings, settings)
+        read_settings(MachineSettings, settings)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.hetzner.driver import HetznerDriver
 from cloudgraft.drivers.hetzner.options import HetznerOptions, MachineSettings
 from cloudgraft.sdk.driver import Machine, MachineState
@@ -19,6 +18,7 @@ from cloudgraft.sdk.errors import (
     PreconditionError,
 )
 from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.validation import read_settings
 from clouds.servers.hetzner_fake import FakeHetzner
 from tests.drivers.hetzner.hetzner_stage import MACHINE, hetzner_driver, spec
 
@@ -241,12 +241,13 @@ def test_missing_token_file_is_reported_at_start(tmp_path: Path) -> None:
     ("wrong", "why"),
     [
         ({"shape": "", "image": "u"}, "shape"),
-        ({"shape": "cx23"}, "image is missing"),
-        ({**MACHINE, "shap": "cx23"}, "did you mean 'shape'"),
+        ({"shape": "cx23"}, "image: is missing"),
+        ({**MACHINE, "shap": "cx23"}, "did you mean shape"),
         ({**MACHINE, "networks": "nodes"}, "a list"),
-        ({**MACHINE, "firewalls": [True]}, "a whole number or a text"),
+        ({**MACHINE, "firewalls": [True]}, "a number, not true"),
+        ({**MACHINE, "firewalls": [[]]}, r"firewalls\[0\]: must be a whole number or a string, not a list"),
         ({**MACHINE, "publicIpv4": False, "publicIpv6": False}, "needs a network"),
-        ({**MACHINE, "publicIpv4": "no"}, "true or false"),
+        ({**MACHINE, "publicIpv4": "maybe"}, "true or false"),
         ({**MACHINE, "labels": {"cloudgraft-cluster-id": "mine"}}, "a mark of cloudgraft's own"),
         ({**MACHINE, "labels": {"team": "blue team"}}, "at most 63 letters"),
         ({**MACHINE, "labels": {"": "x"}}, "key of a label"),
@@ -254,7 +255,7 @@ def test_missing_token_file_is_reported_at_start(tmp_path: Path) -> None:
 )
 def test_settings_that_can_never_work_are_refused(wrong: dict[str, object], why: str) -> None:
     with pytest.raises(InvalidArgumentError, match=why):
-        read_section(MachineSettings, wrong)
+        read_settings(MachineSettings, wrong)
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from cloudgraft.sdk.errors import (
     PreconditionError,
     UnavailableError,
 )
+from cloudgraft.validation import read_settings
 from clouds.servers.libcloud_cases import CLOUDS
 from clouds.servers.libcloud_fake import Answer, Fake
 from tests.drivers.libcloud.libcloud_driving import NAME, USER_DATA, driver, opened, spec
@@ -70,7 +71,7 @@ def test_a_cloud_that_is_not_served_is_refused_with_the_reason(name: str) -> Non
         ({"provider": "DIGITAL_OCEAN", "key": "k", "project": "p"}, "key is not used: remove it; project is not used"),
         ({"provider": "EC2"}, "key is missing; region is missing"),
         ({"provider": "VULTR", "endpoint": "http://api.example"}, "use https"),
-        ({"provider": "VULTR", "endpoint": "https://me:secret@api.example"}, "not the address"),
+        ({"provider": "VULTR", "endpoint": "https://me:secret@api.example"}, "without credentials"),
         ({"provider": "VULTR", "timeout": timedelta(0)}, "more than zero"),
         ({"provider": "VULTR", "list_delay": timedelta(-1)}, "not be negative"),
     ],
@@ -83,9 +84,9 @@ def test_options_that_cannot_work_are_refused(given: dict[str, Any], told: str) 
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"shape": "s"}, "image is missing"),
+        ({"shape": "s"}, "image: is missing"),
         ({"shape": "s", "image": ""}, "not empty"),
-        ({"shape": "s", "image": "i", "networks": "n"}, "list of texts"),
+        ({"shape": "s", "image": "i", "networks": "n"}, "must be a list, not a string"),
         ({"shape": "s", "image": "i", "sshKeys": [""]}, "not empty"),
         ({"shape": "s", "image": "i", "diskSize": 0}, "at least 1"),
         ({"shape": "s", "image": "i", "zones": "x"}, "did you mean|zone"),
@@ -93,7 +94,7 @@ def test_options_that_cannot_work_are_refused(given: dict[str, Any], told: str) 
 )
 def test_settings_that_cannot_work_are_refused(given: dict[str, object], told: str) -> None:
     with pytest.raises(InvalidArgumentError, match=told):
-        MachineSettings.read(given)
+        read_settings(MachineSettings, given)
 
 
 def test_what_a_cloud_cannot_do_is_refused_before_it_is_asked(ocean: Fake, tmp_path: Path) -> None:

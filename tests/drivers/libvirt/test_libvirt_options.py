@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from cloudgraft.config import ConfigError, Where, parse_options
-from cloudgraft.config.document import Document
-from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.libvirt.options import Boot, Disk, DomainType, LibvirtOptions, MachineSettings, Network
 from cloudgraft.sdk.driver import Idempotency, Ownership
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.validation import read_settings
+from cloudgraft.validation.document import Document
 
 SHAPES = {"small": {"cpu": 2, "memory": "4Gi", "disk": "20Gi"}, "bare": {"cpu": 1, "memory": "512Mi"}}
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "use-libvirt.md"
@@ -130,9 +130,9 @@ def test_a_machine_section_is_read_as_the_file_has_it() -> None:
         network_config={"version": 2},
         boot=Boot(kernel="/boot/vmlinuz", cmdline="quiet"),
     )
-    assert read_section(MachineSettings, section) == expected
+    assert read_settings(MachineSettings, section) == expected
     assert read(section, MachineSettings) == expected
-    assert read_section(MachineSettings, {"shape": "small"}).networks is None
+    assert read_settings(MachineSettings, {"shape": "small"}).networks is None
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_machine_section_is_read_as_the_file_has_it() -> None:
 )
 def test_a_machine_section_that_makes_no_sense_is_an_invalid_argument(section: dict[str, object], word: str) -> None:
     with pytest.raises(InvalidArgumentError, match=word):
-        read_section(MachineSettings, section)
+        read_settings(MachineSettings, section)
 
 
 def test_the_configuration_of_the_page_is_good() -> None:
@@ -161,4 +161,4 @@ def test_the_configuration_of_the_page_is_good() -> None:
     for cloud in document["clouds"].values():
         read({key: value for key, value in cloud.items() if key != "driver"})
     for group in document["nodeGroups"]:
-        assert read(group["machine"], MachineSettings) == read_section(MachineSettings, group["machine"])
+        assert read(group["machine"], MachineSettings) == read_settings(MachineSettings, group["machine"])

@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.openstack.driver import OpenstackDriver
-from cloudgraft.drivers.openstack.options import Interface, OpenstackOptions
-from cloudgraft.drivers.openstack.settings import MachineSettings
+from cloudgraft.drivers.openstack.options import Interface, MachineSettings, OpenstackOptions
 from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.sdk.errors import (
     AuthenticationError,
@@ -25,6 +23,7 @@ from cloudgraft.sdk.errors import (
     PreconditionError,
 )
 from cloudgraft.sdk.secrecy import redacted
+from cloudgraft.validation import read_settings
 from clouds.servers.openstack_fake import PASSWORD, SECRET, FakeOpenstack
 from clouds.servers.openstack_fake_state import GROUP, IMAGE, NETWORK
 from tests.drivers.openstack.openstack_clouds import TAGS, driver, spec
@@ -214,7 +213,7 @@ HTTPS = {"auth_url": "https://keystone.example/v3"}
         ({"cloud": "lab", "username": "u"}, "not both"),
         ({**USER, "auth_url": "http://keystone.example/v3"}, "insecure: true"),
         ({**USER, "auth_url": "https://u:secret@keystone.example"}, "without credentials"),
-        ({**USER, "auth_url": "keystone"}, "not the address"),
+        ({**USER, "auth_url": "keystone"}, "not an address"),
         (HTTPS, "username: is missing; passwordFile: is missing; project: say it"),
         ({**HTTPS, **USER, "projectID": "4711"}, "one of the two"),
         ({**HTTPS, "applicationCredentialID": "4711"}, "goes together"),
@@ -231,17 +230,17 @@ def test_options_that_cannot_work_are_refused(given: dict[str, Any], told: str) 
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"shape": 3, "image": "cirros"}, r"machine\.shape must be a text"),
-        ({"shape": "s"}, r"machine\.image is missing"),
+        ({"shape": 3, "image": "cirros"}, r"machine\.shape: must be a string"),
+        ({"shape": "s"}, r"machine\.image: is missing"),
         ({"shape": "s", "image": ""}, "machine.image: must not be empty"),
-        ({"networks": "inside"}, r"machine\.networks must be a list"),
-        ({"networks": [3]}, r"machine\.networks\[0\] must be a text"),
-        ({"key_pair": "operations"}, r"machine\.key_pair is not known; .*keyPair"),
+        ({"networks": "inside"}, r"machine\.networks: must be a list"),
+        ({"networks": [3]}, r"machine\.networks\[0\]: must be a string"),
+        ({"key_pair": "operations"}, r"machine\.key_pair: unknown key \(did you mean keyPair"),
         ({"networks": ["auto", "inside"]}, "stand alone"),
-        ({"bootVolume": {"size": "20"}}, r"machine\.bootVolume\.size must be a whole number"),
+        ({"bootVolume": {"size": "big"}}, r"machine\.bootVolume\.size: must be a whole number"),
         ({"bootVolume": {"size": 0}}, "at least 1"),
         ({"bootVolume": 20}, "must be a mapping"),
-        ({"configDrive": "yes"}, "true or false"),
+        ({"configDrive": "maybe"}, "true or false"),
         ({"securityGroups": [""]}, "empty names"),
         ({"metadata": {"k": "v" * 256}}, "255 at most"),
     ],
@@ -249,7 +248,7 @@ def test_options_that_cannot_work_are_refused(given: dict[str, Any], told: str) 
 def test_settings_that_cannot_work_are_refused(given: dict[str, object], told: str) -> None:
     image = {} if "shape" in given else {"shape": "m1.tiny", "image": "cirros"}
     with pytest.raises(InvalidArgumentError, match=told):
-        read_section(MachineSettings, {**image, **given})
+        read_settings(MachineSettings, {**image, **given})
 
 
 def test_marks_are_put_on_a_server_that_is_there_and_taken_off(cloud: FakeOpenstack, tmp_path: Path) -> None:

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.drivers.common.section import read_section
-from cloudgraft.drivers.proxmox.options import ProxmoxOptions, ShapeOptions
-from cloudgraft.drivers.proxmox.settings import MachineSettings
+from cloudgraft.drivers.proxmox.options import MachineSettings, ProxmoxOptions, ShapeOptions
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.validation import read_settings
 
 GOOD: dict[str, Any] = {
     "url": "https://pve.example:8006",
@@ -35,7 +34,7 @@ def test_shapes_have_what_kubernetes_counts() -> None:
     [
         ({"url": "pve.example"}, "https://pve.example:8006"),
         ({"url": "http://pve.example:8006"}, "readable on the way"),
-        ({"fallback_urls": ["ftp://pve"]}, "address of a node"),
+        ({"fallback_urls": ["ftp://pve"]}, "not an address"),
         ({"url": "https://pve:port"}, "not an address"),
         ({"user": "cloudgraft"}, "cloudgraft@pve"),
         ({"user": "cloudgraft@pve"}, "without !"),
@@ -81,10 +80,10 @@ def test_shapes_that_no_machine_can_have_are_refused(given: dict[str, Any], told
         ({"template": ""}, "template"),
         ({"template": None}, "template"),
         ({"storage": "ceph"}, "fullClone"),
-        ({"fullClone": "yes"}, "fullClone"),
+        ({"fullClone": "maybe"}, "fullClone"),
         ({"bridge": "a b"}, "bridge"),
         ({"vlan": 7}, "bridge"),
-        ({"vlan": "7", "bridge": "vmbr0"}, "vlan"),
+        ({"vlan": "x", "bridge": "vmbr0"}, "vlan"),
         ({"model": "ne2k"}, "model"),
         ({"disk": "hda"}, "disk"),
         ({"seedDrive": "virtio1"}, "seedDrive"),
@@ -94,7 +93,7 @@ def test_shapes_that_no_machine_can_have_are_refused(given: dict[str, Any], told
 )
 def test_a_machine_section_that_makes_no_sense_is_refused(given: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidArgumentError, match=told):
-        read_section(MachineSettings, {"shape": "small", "template": 9000, **given})
+        read_settings(MachineSettings, {"shape": "small", "template": 9000, **given})
 
 
 def test_a_wider_range_and_http_to_this_machine_are_fine() -> None:

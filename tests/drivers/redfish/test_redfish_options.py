@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.redfish.driver import RedfishDriver
 from cloudgraft.drivers.redfish.options import Boot, MachineSettings, RedfishHost, RedfishOptions, ShapeOptions
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
+from cloudgraft.validation import read_settings
 
 URL = "https://bmc-1.example.org"
 
@@ -54,17 +54,17 @@ def test_amounts_that_make_no_sense_are_refused() -> None:
 
 
 def test_the_section_of_a_group_is_read_and_its_mistakes_are_named() -> None:
-    read = read_section(MachineSettings, {"image": "https://example.org/os.iso", "select": {"rack": "7"}})
+    read = read_settings(MachineSettings, {"image": "https://example.org/os.iso", "select": {"rack": "7"}})
     assert (read.boot_target, read.select) == (Boot.CD, {"rack": "7"})
-    assert read_section(MachineSettings, {"boot": "Pxe"}).boot_target is Boot.PXE
+    assert read_settings(MachineSettings, {"boot": "Pxe"}).boot_target is Boot.PXE
     for wrong, why in (
-        ({"boot": "Tape"}, "machine.boot must be one of Cd, Pxe, Hdd, UefiHttp"),
+        ({"boot": "Tape"}, "machine.boot: must be one of Cd, Pxe, Hdd, UefiHttp"),
         ({"image": "os.iso"}, "machine.image: is no address"),
         ({"httpBootUrl": "https://example.org/x.efi"}, "is for `boot: UefiHttp`"),
         ({"imag": "x"}, "did you mean '?image"),
     ):
         with pytest.raises(InvalidArgumentError, match=why):
-            read_section(MachineSettings, wrong)
+            read_settings(MachineSettings, wrong)
 
 
 def test_hosts_may_be_in_a_file_of_their_own_with_paths_beside_it(tmp_path: Path) -> None:
@@ -79,10 +79,10 @@ def test_hosts_may_be_in_a_file_of_their_own_with_paths_beside_it(tmp_path: Path
     assert driver._hosts["h1"].ca_file == tmp_path / "ca.crt"
     assert driver._hosts["h2"].insecure
     for text, why in (
-        ("- {id: h1, url: 'https://x', insecure: maybe}", "insecure must be true or false"),
+        ("- {id: h1, url: 'https://x', insecure: maybe}", "insecure: must be true or false"),
         ("- {id: h1, url: 'https://x'}", "h1: say username and passwordFile"),
         ("[{id: a, url: x, system: y}, {id: b, url: z}]", r"\[0\].url: is no.*\[0\].system: must.*\[1\].url: is no"),
-        ("- {id: h1, url: 'https://x', username: u, passwordFile: p, shap: big}", "unknown key .*did you mean 'shape'"),
+        ("- {id: h1, url: 'https://x', username: u, passwordFile: p, shap: big}", "unknown key .*did you mean shape"),
     ):
         file.write_text(text)
         with pytest.raises(InvalidArgumentError, match=why):

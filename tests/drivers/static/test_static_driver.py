@@ -222,9 +222,9 @@ def test_machines_may_be_in_a_file_of_their_own(tmp_path: Path) -> None:
     [
         ("- {id: h0}\n", "two machines have the id 'h0'"),
         ("- {id: h1, providerID: 'static://h0'}\n", "two machines have the providerID 'static://h0'"),
-        ("- {id: h1, adresses: []}\n", r"machines\[0\] has the unknown key \"adresses\"; did you mean 'addresses'"),
-        ("- {addresses: []}\n", r"machines\[0\].id must be a text that is not empty; it is missing"),
-        ("- 7\n", r"machines\[0\] must be a JSON object"),
+        ("- {id: h1, adresses: []}\n", r"machines\[0\].adresses: unknown key \(did you mean addresses\?\)"),
+        ("- {addresses: []}\n", r"machines\[0\].id: is missing"),
+        ("- 7\n", r"machines\[0\]: must be a mapping of keys to values, not a number"),
         ("h1: {}\n", "must be a list of machines"),
         ("[", "neither YAML nor JSON"),
     ],

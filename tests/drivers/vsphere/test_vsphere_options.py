@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.vsphere.options import MachineSettings, ShapeOptions, Size, VsphereOptions, shapes_of, size_of
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.validation import read_settings
 
 
 def options(**changes: Any) -> VsphereOptions:
@@ -93,7 +93,7 @@ def test_an_unknown_shape_is_answered_with_those_that_there_are() -> None:
 
 def test_a_group_says_its_own_in_the_words_of_the_file() -> None:
     own = {"linkedClone": True, "resourcePool": "nodes", "networks": ["a"], "extraConfig": {"x": "1"}}
-    assert read_section(MachineSettings, {"shape": "small", **own}) == MachineSettings(
+    assert read_settings(MachineSettings, {"shape": "small", **own}) == MachineSettings(
         shape="small", linked_clone=True, resource_pool="nodes", networks=["a"], extra_config={"x": "1"}
     )
 
@@ -113,4 +113,4 @@ def test_a_group_says_its_own_in_the_words_of_the_file() -> None:
 )
 def test_a_section_that_makes_no_sense_is_refused(given: Mapping[str, object], word: str) -> None:
     with pytest.raises(InvalidArgumentError, match=word):
-        read_section(MachineSettings, given)
+        read_settings(MachineSettings, given)

@@ -9,7 +9,6 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, StrictBool, ValidationInfo, field_validator
 
-from cloudgraft.config.document import Document
 from cloudgraft.config.fields import (
     Duration,
     ListenAddress,
@@ -22,12 +21,13 @@ from cloudgraft.config.fields import (
     refuse,
 )
 from cloudgraft.config.load import load_other
-from cloudgraft.config.problems import Problem
 from cloudgraft.config.section import Section
 from cloudgraft.config.sections.cluster import Reach
 from cloudgraft.config.sections.server import Log, WebLimits
 from cloudgraft.config.sections.store import DatabasePlace, beside_the_file
 from cloudgraft.config.sections.web_server import WebClientEntry, WebServer, web_client_checks, web_clients
+from cloudgraft.validation.document import Document
+from cloudgraft.validation.problems import Problem
 
 _EXAMPLE: Final = "the least is, in one line: listen: 127.0.0.1:9010"
 

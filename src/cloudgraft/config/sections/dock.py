@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field, StrictStr, ValidationInfo, field_validator
 
-from cloudgraft.config.document import Document
 from cloudgraft.config.fields import (
     Directory,
     Kind,
@@ -25,11 +24,12 @@ from cloudgraft.config.fields import (
     matching,
     refuse,
 )
-from cloudgraft.config.problems import KeyPath, Problem, printable
 from cloudgraft.config.section import Section
 from cloudgraft.config.sections.server import DockLimits
 from cloudgraft.config.sections.web_server import WebServerTls
 from cloudgraft.sdk.secrecy import SHORTEST_TOKEN
+from cloudgraft.validation.document import Document
+from cloudgraft.validation.problems import KeyPath, Problem, printable
 
 _MOST_TOKEN_BYTES: Final = 1 << 16
 _SECRETS: Final = ("secret_file", "secret_dir", "secret_env")

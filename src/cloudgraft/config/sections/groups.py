@@ -12,10 +12,10 @@ from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, Va
 
 from cloudgraft.config.fields import Duration, Kind, PositiveDuration, Price, Share, Text, refuse
 from cloudgraft.config.kubernetes import ZONE_LABEL, Amounts, Annotations, Labels, LabelValue, Taints, Threshold
-from cloudgraft.config.problems import KeyPath, printable
 from cloudgraft.config.section import Section, convert
 from cloudgraft.config.sections.join import Join
 from cloudgraft.sdk.types import AutoscalingOptions
+from cloudgraft.validation.problems import KeyPath, printable
 
 LONGEST_ID = 1024
 _INT32_MAX = 2**31 - 1

@@ -10,14 +10,14 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StrictStr, ValidationInfo, field_validator
 
-from cloudgraft.config.document import read_file, read_yaml
 from cloudgraft.config.fields import Kind, LoadContext, PositiveDuration, ReadableFile, matching, refuse
-from cloudgraft.config.problems import ConfigError
 from cloudgraft.config.section import Section
 from cloudgraft.joining.claims import JoinPlan, ready_made
 from cloudgraft.joining.tokens import public_key_hashes
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.secrecy import hide
+from cloudgraft.validation.document import read_file, read_yaml
+from cloudgraft.validation.problems import ConfigError
 
 _KUBEADM_GROUP: Final = "system:bootstrappers:kubeadm:default-node-token"
 # The group that may join, for each kind of cluster.

@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from cloudgraft.config.document import Document
 from cloudgraft.config.fields import ListenAddress, NewFile
-from cloudgraft.config.problems import Problem
 from cloudgraft.config.sections.server import WebLimits
 from cloudgraft.config.sections.web_server import WebClientEntry, WebServer, web_client_checks
+from cloudgraft.validation.document import Document
+from cloudgraft.validation.problems import Problem
 
 _SECTION = "nodeManager"
 

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from cloudgraft.config.document import Document
 from cloudgraft.config.fields import Name, ReadableFile, Text, check_closed, refuse
-from cloudgraft.config.problems import KeyPath, Problem, printable
 from cloudgraft.config.section import Section
+from cloudgraft.validation.document import Document
+from cloudgraft.validation.problems import KeyPath, Problem, printable
 
 
 class WebServerTls(Section):

@@ -162,7 +162,7 @@ _ERRORS = {
     "D29": should(
         "A request that can never work raises InvalidArgumentError",
         why="Any other error is retried, or times out after ten minutes, before the autoscaler tries another group.",
-        fix="Check spec.settings before the cloud is called, and translate the cloud's 'bad request'.",
+        fix="Read spec.settings with read_settings() before the cloud is called, and translate its 'bad request'.",
     ),
     "D30": should(
         "Quota, stock-out, rate limit and credentials have their own errors",

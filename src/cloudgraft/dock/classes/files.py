@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from cloudgraft.config.document import read_yaml
-from cloudgraft.config.problems import ConfigError, Problem
 from cloudgraft.config.section import hide_secrets
 from cloudgraft.config.sections.dock import DockClass
 from cloudgraft.dock.classes.declared import (
@@ -26,6 +24,8 @@ from cloudgraft.dock.classes.declared import (
     shown,
 )
 from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.validation.document import read_yaml
+from cloudgraft.validation.problems import ConfigError, Problem
 
 # -- Files of objects and of secrets -----------------------------------------------------------------------------------
 # Messages never repeat their content.

@@ -12,11 +12,11 @@ import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Literal, Protocol, runtime_checkable
 
 from cloudgraft.dock.protocol.codes import Code, code_of, retry_after_of
 from cloudgraft.dock.protocol.messages import MachineClass, Secret, Status
-from cloudgraft.sdk.blocking import BlockingDriver
+from cloudgraft.sdk.blocking import AnyDriver, BlockingDriver, overrides
 from cloudgraft.sdk.driver import Driver, DriverTraits, Idempotency, Machine, MachineSpec, Ownership, Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, NotFoundError
 from cloudgraft.sdk.event_loop import BlockingPool
@@ -108,6 +108,9 @@ def current_class() -> MachineClass | None:
     return CLASS_OF_THIS_CALL.get()
 
 
+OPTIONAL: Final[tuple[Literal["prices", "shapes"], ...]] = ("prices", "shapes")
+
+
 class Docked:
     """An async driver with the optional methods of :class:`DockedDriver`."""
 
@@ -115,13 +118,10 @@ class Docked:
         """``places`` is the number of concurrent operations: that many changes, and as many reads."""
         if not isinstance(driver, (Driver, BlockingDriver)):
             raise InvalidArgumentError(f"{driver!r} is not a Driver or BlockingDriver of cloudgraft.sdk")
-        base: type = Driver if isinstance(driver, Driver) else BlockingDriver
         self.inner = driver
         self.driver = driver if isinstance(driver, Driver) else _ThreadedDriver(driver, places)
         self.name = type(driver).__name__
-        self.capabilities = tuple(
-            name for name in ("prices", "shapes") if getattr(type(driver), name) is not getattr(base, name)
-        )
+        self.capabilities = tuple(name for name in OPTIONAL if overrides(type(driver), name))
         self.use = _use_of(driver, self.driver)
 
 
@@ -263,9 +263,12 @@ def from_2018(make: Callable[[ClassData], Driver2018], *, traits: DriverTraits |
 _LEAST = DriverTraits(ownership=Ownership.NAME, idempotency=Idempotency.NONE, complete_list=False)
 
 
-class _Adapted(BlockingDriver):
-    ids_are_provider_ids = True
+def ids_are_provider_ids(driver: AnyDriver) -> bool:
+    """Whether the ids of a driver's machines are their providerIDs, as those of 2018 are."""
+    return isinstance(driver, _Adapted)
 
+
+class _Adapted(BlockingDriver):
     def __init__(self, inner: Driver2018, data: ClassData, traits: DriverTraits | None) -> None:
         self._inner = inner
         self._data = data

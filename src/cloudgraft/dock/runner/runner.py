@@ -14,7 +14,7 @@ from typing import Final
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from cloudgraft.dock.runner.adapter import Docked
+from cloudgraft.dock.runner.adapter import Docked, ids_are_provider_ids
 from cloudgraft.dock.runner.connection import Dialled, End, dial, why
 from cloudgraft.dock.runner.options import RunnerOptions, RunnerSettings, Speech, Tls
 from cloudgraft.dock.runner.session_v0 import ByProviderId, SessionV0
@@ -62,7 +62,7 @@ class DockRunner:
         """``driver`` is async or blocking; a blocking one runs in threads."""
         settings = options.settings
         docked = Docked(driver, places=settings.max_in_flight)
-        if settings.speech is not Speech.V1 and not getattr(driver, "ids_are_provider_ids", False):
+        if settings.speech is not Speech.V1 and not ids_are_provider_ids(driver):
             docked.driver = ByProviderId(docked.driver)
         self.options = options
         self._docked = docked

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
+from cloudgraft.drivers.ec2.options import MachineSettings
 from cloudgraft.drivers.ec2.session import Client, Clients, pages, parts, read
-from cloudgraft.drivers.ec2.settings import MachineSettings
 from cloudgraft.sdk.driver import Price, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.quantity import Quantity

@@ -15,13 +15,11 @@ from typing import Any, Final
 from botocore.exceptions import ClientError
 
 from cloudgraft.drivers.common.secrets import error_without
-from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.ec2.catalog import Places, read_shapes, read_spot_prices
 from cloudgraft.drivers.ec2.errors import NO_ADDRESS, code_of, our_errors
 from cloudgraft.drivers.ec2.instances import FAILED_LAUNCHES, LIVING, MACHINE_TAG, NAME_TAG, check_tags, machine_of
-from cloudgraft.drivers.ec2.options import USER_DATA_LIMIT, Ec2Options
+from cloudgraft.drivers.ec2.options import USER_DATA_LIMIT, Ec2Options, MachineSettings, MetadataService
 from cloudgraft.drivers.ec2.session import Clients, pages
-from cloudgraft.drivers.ec2.settings import MachineSettings, MetadataService
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState, Price, Shape
 from cloudgraft.sdk.errors import (
@@ -35,6 +33,7 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
 )
 from cloudgraft.sdk.list_budget import bounded
+from cloudgraft.validation import read_settings
 
 Request = dict[str, Any]
 _LIST_TIME: Final = 55.0  # seconds for all pages: less than the engine waits
@@ -77,7 +76,7 @@ class Ec2Driver(BlockingDriver):
             raise error_without(error, spec.user_data) from None
 
     def _create(self, spec: MachineSpec) -> Machine:
-        settings = read_section(MachineSettings, spec.settings)
+        settings = read_settings(MachineSettings, spec.settings)
         check_spec(spec, settings)
         what = f"create of {spec.name}"
         until = time.monotonic() + self._preparation

@@ -10,7 +10,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy, check_provider_id
+from cloudgraft.sdk.driver import (
+    DriverTraits,
+    Idempotency,
+    Ownership,
+    ProviderIdBy,
+    WorkingDirectory,
+    check_provider_id,
+)
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws
 
@@ -45,7 +52,7 @@ def words(command: Command) -> tuple[str, ...]:
 class CommandOptions:
     """The options for running any command."""
 
-    working_directory: Path | None = None  # where they run; their relative paths start there
+    working_directory: WorkingDirectory = None  # where they run; their relative paths start there
     env: Mapping[str, str] = field(default_factory=dict, repr=False)  # added to our own environment
     env_files: Mapping[str, Path] = field(default_factory=dict)  # the same from files, for secrets; read for every call
     concurrency: int = 8  # commands that change something, at a time; as many again may only read

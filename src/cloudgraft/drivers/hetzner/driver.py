@@ -14,7 +14,6 @@ from typing import Final, TypeVar
 
 from cloudgraft.drivers.common.label_text import HETZNER
 from cloudgraft.drivers.common.secrets import error_without
-from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.hetzner.api import Api, Json
 from cloudgraft.drivers.hetzner.options import MARK, USER_DATA_LIMIT, HetznerOptions, MachineSettings
 from cloudgraft.drivers.hetzner.servers import Names, listed, machine_of, prices_of, shapes_of
@@ -29,6 +28,7 @@ from cloudgraft.sdk.errors import (
     PreconditionError,
     UnavailableError,
 )
+from cloudgraft.validation import read_settings
 
 T = TypeVar("T")
 _OURS: Final = f"{MARK}cluster-id"  # the label of every server of cloudgraft
@@ -124,7 +124,7 @@ class HetznerDriver(BlockingDriver):
         size = len(spec.user_data.encode("utf-8", "replace"))
         if size > USER_DATA_LIMIT:
             raise InvalidArgumentError(f"the user data has {size} bytes; Hetzner takes {USER_DATA_LIMIT} at most")
-        wanted = read_section(MachineSettings, spec.settings)
+        wanted = read_settings(MachineSettings, spec.settings)
         marks = {key: HETZNER.encode(value, f"the mark {key}") for key, value in spec.tags.items()}
         order: dict[str, object] = {
             "name": spec.name,

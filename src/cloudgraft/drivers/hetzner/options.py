@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from cloudgraft.drivers.common.label_text import HETZNER
 from cloudgraft.sdk.driver import ProviderIdBy
-from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws
-from cloudgraft.sdk.hosts import is_loopback_host
+from cloudgraft.sdk.hosts import check_url
 
 USER_DATA_LIMIT: Final = 32 * 1024  # bytes
 MARK: Final = "cloudgraft-"  # prefix of our label keys
@@ -25,6 +23,7 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]*")
 _NAMED: Final = "must be a name: letters, digits, dots and dashes"
 
 Reference = int | str  # a resource of the project: its id or its name
+_EXAMPLE: Final = "https://api.hetzner.cloud/v1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +45,7 @@ class HetznerOptions:
         flaws = Flaws()
         flaws.expect(_NAME.fullmatch(self.location), "location", _NAMED)
         with flaws.at("endpoint"):
-            _check_endpoint(self.endpoint)
+            check_url(self.endpoint, example=_EXAMPLE, exposed="the token")
         flaws.expect_positive(connectTimeout=self.connect_timeout, timeout=self.timeout, listTimeout=self.list_timeout)
         flaws.expect_not_negative(listDelay=self.list_delay)
         flaws.raise_any()
@@ -96,16 +95,3 @@ def _check_labels(flaws: Flaws, labels: Mapping[str, str]) -> None:
         flaws.expect(is_free, "labels", f"{key!r} is a mark of cloudgraft's own; take another key")
         form = "at most 63 letters, digits, dots, dashes and underscores, with a letter or a digit at both ends"
         flaws.expect(HETZNER.takes(value), "labels", f"the value of {key!r} must be {form}")
-
-
-def _check_endpoint(url: str) -> None:
-    form = "write it like https://api.hetzner.cloud/v1"
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname
-    except ValueError:
-        raise InvalidArgumentError(f"is not an address; {form}") from None
-    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or parts.username is not None:
-        raise InvalidArgumentError(f"is not the address of an API; {form}")
-    if parts.scheme == "http" and not is_loopback_host(host):
-        raise InvalidArgumentError("is http to another host: the token would be readable on the way; use https")

@@ -12,9 +12,10 @@ from typing import Generic, Protocol, TypeVar
 import yaml
 
 from cloudgraft.drivers.common.secrets import Reloaded
-from cloudgraft.json_codec import Codec
-from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
-from cloudgraft.sdk.flaws import Flaw, FlawedError, Flaws
+from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.flaws import Flaws
+from cloudgraft.validation import read_entry
+from cloudgraft.validation.document import Document, Where
 
 # -- one machine -------------------------------------------------------------------------------------------------------
 
@@ -71,8 +72,8 @@ class Source(Generic[HostType]):
     given: Sequence[HostType]  # in the configuration
     file: Path | None
     key: str  # of the list in a file; the option that names the file has a name derived from it
-    codec: Codec[HostType]  # reads a machine of the file
-    complete: Callable[[HostType, Path], HostType]  # resolves paths relative to the directory of the file
+    kind: type[HostType]
+    check: Callable[[HostType], None] = lambda _: None  # refuses a machine of the file
 
 
 Inventory = Reloaded[Mapping[str, HostType]]  # all machines by id; reading it blocks: do so in a thread
@@ -107,20 +108,12 @@ def _read(source: Source[HostType], file: Path) -> Sequence[HostType]:
     entries = data.get(key) if isinstance(data, dict) and set(data) == {key} else data
     if not isinstance(entries, list):
         raise InvalidArgumentError(f"{option} must be a list of machines, or have one under `{key}`: {file}")
-    flaws = Flaws()
+    document, flaws = Document.without_file(str(file)), Flaws()
     hosts: list[HostType] = []
     for index, entry in enumerate(entries):
         with flaws.at(()):  # each error names its place itself
-            hosts.append(_host(source, entry, f"{file}: {key}[{index}]", file.parent))
+            host = read_entry(source.kind, entry, Where(document=document, base_dir=file.parent, path=(key, index)))
+            source.check(host)
+            hosts.append(host)
     flaws.raise_any()
     return hosts
-
-
-def _host(source: Source[HostType], entry: object, where: str, base: Path) -> HostType:
-    try:
-        return source.complete(source.codec.read(entry, where), base)
-    except FlawedError as error:
-        # As text, and not as a path: it is in another file, and a long name in a path is cut before the number.
-        raise FlawedError([Flaw((), str(flaw)) for flaw in error.below(where).flaws]) from None
-    except CloudgraftError as error:
-        raise InvalidArgumentError(error.message) from None

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy, check_provider_id
-from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws
-from cloudgraft.sdk.hosts import is_loopback_host
+from cloudgraft.sdk.hosts import check_url
 
-_FORM: Final = "write it like https://machines.example:8443/v1"
 _LARGEST_BODY: Final = 1 << 30
+_EXAMPLE: Final = "https://machines.example:8443/v1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +42,7 @@ class Options:
         """Refuses invalid options, and those that would send secrets in the clear."""
         flaws = Flaws()
         with flaws.at("url"):
-            _check_url(self.url, insecure=self.insecure)
+            check_url(self.url, example=_EXAMPLE, exposed="user data, which holds secrets,", insecure=self.insecure)
         are_both = (self.cert_file is None) == (self.key_file is None)
         flaws.expect(are_both, "certFile", "goes together with keyFile: give both, or neither")
         if not self.is_encrypted:
@@ -79,27 +77,3 @@ class Options:
             provider_id_by=self.providerIDBy,
             user_data_limit=self.user_data_limit,
         )
-
-
-def _check_url(url: str, *, insecure: bool) -> None:
-    """Checks a URL without repeating it in messages: it may contain a password."""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        raise InvalidArgumentError(f"is not an address; {_FORM}") from None
-    if parts.scheme not in ("http", "https") or not host or port == 0 or not _is_plain(url):
-        raise InvalidArgumentError(f"is not the address of a receiver; {_FORM}")
-    if parts.username is not None or parts.password is not None:
-        raise InvalidArgumentError("must be without credentials: put them into a file, see tokenFile")
-    if parts.query or parts.fragment or "?" in url or "#" in url:
-        raise InvalidArgumentError(f"must be without a query and a fragment; {_FORM}")
-    if parts.scheme == "http" and not insecure and not is_loopback_host(host):
-        raise InvalidArgumentError(
-            "is http to another host: user data, which holds secrets, would be readable on the way. Use https, or "
-            "say `insecure: true` if that is really what you want"
-        )
-
-
-def _is_plain(url: str) -> bool:
-    return url.isascii() and url.isprintable() and " " not in url

@@ -23,6 +23,7 @@ from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, MachineSta
 from cloudgraft.sdk.errors import ConflictError, InvalidArgumentError, UnsupportedError
 from cloudgraft.sdk.list_budget import current_budget
 from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.validation import read_settings
 
 MOST_PAGES: Final = 10_000  # of a list
 _STATES: Final[Mapping[str, MachineState]] = {
@@ -85,7 +86,7 @@ class Adapter(ABC):
 
     def checked(self, spec: MachineSpec) -> MachineSettings:
         """Returns the settings of a machine; raises InvalidArgumentError for those that this cloud does not support."""
-        provider, settings = self.options.provider, MachineSettings.read(spec.settings)
+        provider, settings = self.options.provider, read_settings(MachineSettings, spec.settings)
         for key in settings.given():
             if key not in self.takes:
                 raise InvalidArgumentError(f"{provider} does not support machine.{key}: remove it")

@@ -7,21 +7,18 @@ arguments, so only options named here are passed on.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
-from cloudgraft.drivers.common.json_fields import hint
 from cloudgraft.drivers.libcloud.providers import provider_of
 from cloudgraft.sdk.driver import ProviderIdBy
-from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws
-from cloudgraft.sdk.hosts import is_loopback_host
+from cloudgraft.sdk.hosts import check_url
 
-_LISTS: Final = ("networks", "securityGroups", "sshKeys")
+_EXAMPLE: Final = "https://cloud.example/api"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +52,7 @@ class LibcloudOptions:
         flaws.expect_not_negative(listDelay=self.list_delay)
         if self.endpoint:
             with flaws.at("endpoint"):
-                _check_endpoint(self.endpoint)
+                check_url(self.endpoint, example=_EXAMPLE, exposed="the secret")
         flaws.raise_any()
 
 
@@ -81,30 +78,13 @@ class MachineSettings:
         """Refuses invalid values."""
         flaws = Flaws()
         for key, text in {"shape": self.shape, "image": self.image}.items():
-            flaws.expect(isinstance(text, str) and text.strip(), key, "must be a text that is not empty")
-        flaws.expect(isinstance(self.zone, str), "zone", "must be a text")
-        for key in _LISTS:
-            values = getattr(self, _snake(key))
-            is_list = not isinstance(values, str) and isinstance(values, Sequence)
-            are_texts = is_list and all(isinstance(value, str) and value.strip() for value in values)
-            flaws.expect(are_texts, key, "must be a list of texts that are not empty")
-        size = self.disk_size
-        is_size = size is None or (not isinstance(size, bool) and isinstance(size, int) and size >= 1)
+            flaws.expect(text.strip(), key, "must be a text that is not empty")
+        lists = {"networks": self.networks, "securityGroups": self.security_groups, "sshKeys": self.ssh_keys}
+        for key, values in lists.items():
+            flaws.expect(all(value.strip() for value in values), key, "must be a list of texts that are not empty")
+        is_size = self.disk_size is None or self.disk_size >= 1
         flaws.expect(is_size, "diskSize", "must be a number of GiB, at least 1")
         flaws.raise_any()
-
-    @classmethod
-    def read(cls, data: Mapping[str, object]) -> MachineSettings:
-        """The section as it is in the file; raises InvalidArgumentError for what makes no sense."""
-        names = {_camel(one.name): one.name for one in dataclasses.fields(cls)}
-        for key in data:
-            if key not in names:
-                raise InvalidArgumentError(f"machine.{key} is not known; {hint(str(key), names)}")
-        for key in ("shape", "image"):
-            if key not in data:
-                raise InvalidArgumentError(f"machine.{key} is missing")
-        given: dict[str, object] = {names[key]: value for key, value in data.items()}
-        return cls(**given)  # type: ignore[arg-type]  # the types are checked above, in __post_init__
 
     def given(self) -> list[str]:
         """The keys, beside shape and image, that say something."""
@@ -118,19 +98,3 @@ class MachineSettings:
 def _camel(name: str) -> str:
     first, *others = name.split("_")
     return first + "".join(word.capitalize() for word in others)
-
-
-def _snake(name: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
-
-
-def _check_endpoint(url: str) -> None:
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        raise InvalidArgumentError("is not an address; write it like https://cloud.example/api") from None
-    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or parts.username is not None:
-        raise InvalidArgumentError("is not the address of an API; write it like https://cloud.example/api")
-    if parts.scheme == "http" and not is_loopback_host(host):
-        raise InvalidArgumentError("is http to another host: secrets would be readable on the way; use https")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.common.seed_iso import seed_iso
 from cloudgraft.drivers.libvirt.domains import OVERLAY_FORMAT, Image, Marks, Plan, is_active, may_be_ours
 from cloudgraft.drivers.libvirt.options import (
@@ -18,6 +17,7 @@ from cloudgraft.drivers.libvirt.options import (
 from cloudgraft.sdk.driver import MachineSpec
 from cloudgraft.sdk.errors import InvalidArgumentError, OutOfStockError
 from cloudgraft.sdk.quantity import amount
+from cloudgraft.validation import read_settings
 
 if TYPE_CHECKING:  # it needs libvirt
     from cloudgraft.drivers.libvirt.host import Host, Seen
@@ -48,7 +48,7 @@ class Order:
 
 def request_of(spec: MachineSpec, options: LibvirtOptions) -> Request:
     """Reads the request of a spec; raises InvalidArgumentError for one that can never be created."""
-    settings = read_section(MachineSettings, spec.settings)
+    settings = read_settings(MachineSettings, spec.settings)
     shape = options.shapes.get(settings.shape)
     if shape is None:
         known = ", ".join(options.shapes)

@@ -20,11 +20,9 @@ from urllib.parse import quote
 
 from cloudgraft.drivers.common.listing import RecentDeletions
 from cloudgraft.drivers.common.secrets import error_without
-from cloudgraft.drivers.common.section import read_section
-from cloudgraft.drivers.openstack.options import OpenstackOptions
+from cloudgraft.drivers.openstack.options import MachineSettings, OpenstackOptions
 from cloudgraft.drivers.openstack.servers import Lookups, flavors, machine_of, order_of, pages, provider_id, shape_of
 from cloudgraft.drivers.openstack.session import Cloud
-from cloudgraft.drivers.openstack.settings import MachineSettings
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState, Shape
 from cloudgraft.sdk.errors import (
@@ -35,6 +33,7 @@ from cloudgraft.sdk.errors import (
     NotFoundError,
     PreconditionError,
 )
+from cloudgraft.validation import read_settings
 
 _TRIES: Final = 3  # of a list
 # The time limit of a create or a delete. After two minutes the engine gives up a create, and a list decides: a request
@@ -68,7 +67,7 @@ class OpenstackDriver(BlockingDriver):
 
     def create(self, spec: MachineSpec) -> Machine:
         """Orders a server. Nova has accepted it when this returns; later lists show whether a host had room."""
-        settings = read_section(MachineSettings, spec.settings)
+        settings = read_settings(MachineSettings, spec.settings)
         call = self._cloud.call(most=_CHANGE_SECONDS)
         order = order_of(spec, settings, self._lookups.find(call, settings))
         try:

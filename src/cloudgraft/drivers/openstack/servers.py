@@ -11,9 +11,8 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from cloudgraft.drivers.openstack.errors import failure_of
-from cloudgraft.drivers.openstack.options import USER_DATA_LIMIT
+from cloudgraft.drivers.openstack.options import AUTO, NONE, USER_DATA_LIMIT, MachineSettings, check_metadata
 from cloudgraft.drivers.openstack.session import Call
-from cloudgraft.drivers.openstack.settings import AUTO, NONE, MachineSettings, check_metadata
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState, Shape
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError, UnavailableError
 from cloudgraft.sdk.flaws import Flaws

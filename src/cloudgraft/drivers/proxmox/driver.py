@@ -14,16 +14,15 @@ from typing import Final
 
 from cloudgraft.drivers.common.locks import NamedLocks
 from cloudgraft.drivers.common.secrets import error_without
-from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.proxmox.api import Api
 from cloudgraft.drivers.proxmox.inventory import Marks, vmid_of
 from cloudgraft.drivers.proxmox.lifecycle import Making, Order, Removal
 from cloudgraft.drivers.proxmox.machines import Machines
-from cloudgraft.drivers.proxmox.options import ProxmoxOptions
-from cloudgraft.drivers.proxmox.settings import MachineSettings
+from cloudgraft.drivers.proxmox.options import MachineSettings, ProxmoxOptions
 from cloudgraft.sdk.blocking import BlockingDriver
 from cloudgraft.sdk.driver import Machine, MachineSpec, MachineState, Shape
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, NotFoundError
+from cloudgraft.validation import read_settings
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?")
 _LAST_STEPS: Final = timedelta(seconds=3)  # in which most creates and deletes end
@@ -93,7 +92,7 @@ class ProxmoxDriver(BlockingDriver):
             raise InvalidArgumentError(
                 f"{spec.name!r} cannot be a machine's name: 1 to 63 letters, digits and dashes are taken"
             )
-        settings = read_section(MachineSettings, spec.settings)
+        settings = read_settings(MachineSettings, spec.settings)
         shape = self._options.shapes.get(settings.shape)
         if shape is None:
             known = ", ".join(self._options.shapes)

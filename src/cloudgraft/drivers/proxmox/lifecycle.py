@@ -20,9 +20,8 @@ from cloudgraft.drivers.proxmox.inventory import (
     uuid_of,
 )
 from cloudgraft.drivers.proxmox.machines import marks_of
-from cloudgraft.drivers.proxmox.options import MEBIBYTE, ProviderIdForm, ProxmoxOptions, ShapeOptions
+from cloudgraft.drivers.proxmox.options import MEBIBYTE, MachineSettings, ProviderIdForm, ProxmoxOptions, ShapeOptions
 from cloudgraft.drivers.proxmox.placement import Place, Placement, Templates, boot_disk, drives, size_of
-from cloudgraft.drivers.proxmox.settings import MachineSettings
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
     CloudgraftError,

@@ -1,4 +1,4 @@
-"""Defines the options of the driver ``proxmox``."""
+"""Defines the options of the driver ``proxmox`` and the ``machine:`` section of its groups."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, ProviderIdBy, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws
-from cloudgraft.sdk.hosts import is_loopback_host
+from cloudgraft.sdk.hosts import check_url
 from cloudgraft.sdk.quantity import Quantity, amount
 
 MEBIBYTE: Final = 1 << 20
@@ -26,6 +25,7 @@ _HIGHEST_VMID: Final = 999_999_999
 _FEWEST_VMIDS: Final = 1000
 _MOST_CPUS: Final = 512
 _NAME: Final = "must be a name: letters, digits, dots and dashes"
+_EXAMPLE: Final = "https://pve.example:8006"
 
 
 class ProviderIdForm(enum.Enum):
@@ -101,10 +101,10 @@ class ProxmoxOptions:
         """Refuses invalid values, and those that would send the secret in the clear."""
         flaws = Flaws()
         with flaws.at("url"):
-            _check_url(self.url, insecure=self.insecure)
+            check_url(self.url, example=_EXAMPLE, exposed="the secret", insecure=self.insecure)
         for index, url in enumerate(self.fallback_urls):
             with flaws.at(("fallbackUrls", index)):
-                _check_url(url, insecure=self.insecure)
+                check_url(url, example=_EXAMPLE, exposed="the secret", insecure=self.insecure)
         self._check_user(flaws)
         for key, value in {"region": self.region, "seedStorage": self.seed_storage}.items():
             flaws.expect(_ID.fullmatch(value), key, _NAME)
@@ -180,16 +180,45 @@ def _shape(name: str, options: ShapeOptions, region: str) -> Shape:
     return Shape(name=name, capacity=capacity, labels=labels)
 
 
-def _check_url(url: str, *, insecure: bool) -> None:
-    form = "write it like https://pve.example:8006"
-    try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        raise InvalidArgumentError(f"is not an address; {form}") from None
-    if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or parts.username is not None:
-        raise InvalidArgumentError(f"is not the address of a node; {form}")
-    if parts.scheme == "http" and not insecure and not is_loopback_host(host):
-        raise InvalidArgumentError(
-            "is http to another host: the secret would be readable on the way; use https, or say insecure: true"
-        )
+# -- the machine settings of node groups -------------------------------------------------------------------------------
+
+
+DRIVE: Final = re.compile(r"ide[0-3]|sata[0-5]|scsi([12]?[0-9]|30)|virtio(1[0-5]|[0-9])")  # as Proxmox names them
+_CD: Final = re.compile(r"(ide|sata|scsi)[0-9]+")
+_BRIDGE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,14}")
+_MODELS: Final = ("virtio", "e1000", "e1000e", "rtl8139", "vmxnet3")
+_VLANS: Final = range(1, 4095)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineSettings:
+    """What one group's machines are like."""
+
+    shape: str
+    template: int | str  # its VMID or its name; templates of one name on several nodes count as one
+    full_clone: bool = False  # True: a copy; else what differs from the template, which is made at once
+    storage: str = ""  # for the disk of a full clone; empty: the cloud's
+    bridge: str = ""  # for net0, such as vmbr0; empty: the template's
+    vlan: int | None = None
+    model: str = "virtio"  # of the network card, when bridge is given
+    disk: str = ""  # which one grows to the shape's size, such as scsi0; empty: the one that is booted from
+    seed_drive: str = "ide2"  # where the CD with user data is, unless the template has a cloud-init drive
+
+    def __post_init__(self) -> None:
+        """Refuses invalid values."""
+        flaws = Flaws()
+        flaws.expect(self.shape, "shape", "must not be empty")
+        is_template = not isinstance(self.template, bool) and self.template not in ("", 0)
+        flaws.expect(is_template, "template", "must be the VMID or the name of a template")
+        is_used = not self.storage or self.full_clone
+        flaws.expect(is_used, "storage", "is for full clones only: say fullClone: true, or leave it out")
+        is_bridge = not self.bridge or _BRIDGE.fullmatch(self.bridge)
+        flaws.expect(is_bridge, "bridge", f"{self.bridge!r} is no name of a bridge, such as vmbr0")
+        is_vlan = self.vlan is None or (self.vlan in _VLANS and self.bridge)
+        flaws.expect(is_vlan, "vlan", "must be from 1 to 4094, and needs a bridge")
+        flaws.expect(self.model in _MODELS, "model", f"must be one of {', '.join(_MODELS)}")
+        is_drive = not self.disk or DRIVE.fullmatch(self.disk)
+        flaws.expect(is_drive, "disk", f"{self.disk!r} is no drive of Proxmox, such as scsi0")
+        is_cd = DRIVE.fullmatch(self.seed_drive) and _CD.fullmatch(self.seed_drive)
+        flaws.expect(is_cd, "seedDrive", f"{self.seed_drive!r} cannot be a CD; take one such as ide2 or sata0")
+        flaws.raise_any()

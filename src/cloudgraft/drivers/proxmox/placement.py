@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from cloudgraft.drivers.proxmox.api import Api
 from cloudgraft.drivers.proxmox.inventory import Inventory, Node
-from cloudgraft.drivers.proxmox.options import MEBIBYTE, ProxmoxOptions, ShapeOptions
-from cloudgraft.drivers.proxmox.settings import DRIVE, MachineSettings
+from cloudgraft.drivers.proxmox.options import DRIVE, MEBIBYTE, MachineSettings, ProxmoxOptions, ShapeOptions
 from cloudgraft.sdk.errors import InvalidArgumentError, OutOfStockError, PermissionDeniedError, UnavailableError
 from cloudgraft.sdk.quantity import amount
 

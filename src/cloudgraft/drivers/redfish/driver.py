@@ -26,7 +26,6 @@ from typing import Final, ParamSpec, TypeVar
 
 from cloudgraft.drivers.common.listing import age_of
 from cloudgraft.drivers.common.secrets import error_without
-from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.common.seed_iso import seed_iso
 from cloudgraft.drivers.hosts.assignments import Assignment
 from cloudgraft.drivers.hosts.driver import HostsDriver, PowerState, Switch, Times
@@ -44,6 +43,7 @@ from cloudgraft.sdk.driver import MachineSpec, Shape
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError, UnavailableError
 from cloudgraft.sdk.event_loop import BlockingPool
 from cloudgraft.sdk.quantity import Quantity
+from cloudgraft.validation import read_settings
 
 # -- capacity ----------------------------------------------------------------------------------------------------------
 # Of hosts, from the options or from their controllers.
@@ -202,14 +202,14 @@ class Controllers(Switch[RedfishHost]):
 
     def notes(self, spec: MachineSpec) -> Mapping[str, str]:
         """Returns whether media are inserted, which must be ejected at the end."""
-        settings = read_section(MachineSettings, spec.settings)
+        settings = read_settings(MachineSettings, spec.settings)
         if self._seeds is not None:
             self._seeds.expect_name(spec.name)
         return {_MEDIA: "inserted"} if settings.image or spec.user_data else {}
 
     async def on(self, host: RedfishHost, spec: MachineSpec, *, is_first: bool) -> None:
         """Inserts its boot media, and powers it on."""
-        settings = read_section(MachineSettings, spec.settings)
+        settings = read_settings(MachineSettings, spec.settings)
         try:
             await self._run(self._switch_on, self._bmc(host), spec, settings, is_first=is_first)
         except CloudgraftError as error:
@@ -326,7 +326,7 @@ class RedfishDriver(HostsDriver[RedfishHost]):
                 self._known_of[host.id] = error.message
 
     def _select(self, spec: MachineSpec) -> Mapping[str, str]:
-        settings = read_section(MachineSettings, spec.settings)
+        settings = read_settings(MachineSettings, spec.settings)
         if spec.user_data and not self._options.seed_url:
             raise InvalidArgumentError(
                 "user data cannot be given to a host without seedDirectory and seedUrl: say them, or leave out join"

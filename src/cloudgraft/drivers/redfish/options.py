@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from cloudgraft.drivers.common.json_fields import FILLED, LIST_OF_TEXTS, PATH, TEXT, TEXTS, foreign, reader
 from cloudgraft.drivers.hosts.inventory import Source, refuse_bad_id, refuse_twins
-from cloudgraft.json_codec import FLAG, Key, expecting, maybe
-from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy
+from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy, StateFile
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.sdk.hosts import is_loopback_host
@@ -76,30 +74,6 @@ class RedfishHost:
     def provider_id(self) -> str:
         """The providerID of its node."""
         return self.providerID or f"redfish://{self.id}"
-
-    def below(self, base: Path) -> RedfishHost:
-        """The same with paths that are relative to that directory."""
-        password, ca = self.password_file, self.ca_file
-        return replace(self, password_file=password and base / password, ca_file=ca and base / ca)
-
-
-_HOST: Final = reader(
-    foreign(
-        RedfishHost,
-        password_file=Key(maybe(PATH), "passwordFile"),
-        ca_file=Key(maybe(PATH), "caFile"),
-        insecure=maybe(expecting("true or false", FLAG)),
-        id=FILLED,
-        url=FILLED,
-        system=maybe(TEXT),
-        username=maybe(TEXT),
-        addresses=maybe(LIST_OF_TEXTS),
-        labels=maybe(TEXTS),
-        group=maybe(TEXT),
-        shape=maybe(TEXT),
-        providerID=maybe(TEXT),
-    )
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +142,7 @@ class RedfishOptions:
     ca_file: Path | None = None  # the CA of the controllers' certificates; unset: the CAs that this machine trusts
     auth: Auth = Auth.BASIC  # with each request, or once; many a controller has room for a few sessions only
     shapes: Mapping[str, ShapeOptions] = field(default_factory=dict)  # what hosts hold; unset: as controllers tell it
-    state_file: Path | None = None  # where the assignments of hosts are stored; unset: beside the journal
+    state_file: StateFile = None  # where the assignments of hosts are stored; unset: beside the journal
     seed_directory: Path | None = None  # where images with user data are put; a web server of yours must publish it
     seed_url: str = ""  # where that web server publishes it to the controllers
     connect_timeout: timedelta = timedelta(seconds=5)  # until a controller takes a connection
@@ -207,12 +181,8 @@ class RedfishOptions:
 
     def source(self) -> Source[RedfishHost]:
         """Where the hosts are listed."""
-
-        def complete(host: RedfishHost, base: Path) -> RedfishHost:
-            self.expect_account(host)
-            return host.below(base)
-
-        return Source(given=self.hosts, file=self.hosts_file, key="hosts", codec=_HOST, complete=complete)
+        check = self.expect_account
+        return Source(given=self.hosts, file=self.hosts_file, key="hosts", kind=RedfishHost, check=check)
 
     def traits(self) -> DriverTraits:
         """Returns the traits. The driver itself stores which name has which host."""

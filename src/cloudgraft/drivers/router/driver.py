@@ -185,6 +185,7 @@ class RouterDriver(Driver):
 
     Options = RouterOptions
     MachineSettings = MachineSettings
+    sets_node_labels = True
 
     def __init__(self, options: RouterOptions, clouds: Mapping[str, Cloud]) -> None:
         """``clouds`` are the other clouds of the configuration, by name."""

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
 
-from cloudgraft.drivers.common.json_fields import FILLED, LIST_OF_TEXTS, PATH, TEXT, TEXTS, foreign, mapping, reader
 from cloudgraft.drivers.exec.options import Command, CommandOptions
 from cloudgraft.drivers.hosts.inventory import Source, refuse_bad_id, refuse_twins
-from cloudgraft.json_codec import Key, maybe
-from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy
+from cloudgraft.sdk.driver import DriverTraits, Idempotency, Ownership, ProviderIdBy, StateFile
 from cloudgraft.sdk.flaws import Flaws
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -47,24 +44,6 @@ class Host:
         """The providerID of its node."""
         return self.providerID or f"static://{self.id}"
 
-    def below(self, base: Path) -> Host:
-        """Returns the same with paths relative to that directory."""
-        return replace(self, var_files={name: base / file for name, file in self.var_files.items()})
-
-
-_HOST: Final = reader(
-    foreign(
-        Host,
-        id=FILLED,
-        providerID=maybe(TEXT),
-        addresses=maybe(LIST_OF_TEXTS),
-        labels=maybe(TEXTS),
-        group=maybe(TEXT),
-        vars=maybe(TEXTS),
-        var_files=Key(maybe(mapping(PATH)), "varFiles"),
-    )
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSettings:
@@ -97,7 +76,7 @@ class StaticOptions(CommandOptions):
     power_state: Command | None = None  # prints `on` or `off` as its last word
     machines: Sequence[Host] = ()
     machines_file: Path | None = None  # the same in a separate file, YAML or JSON; both may be used together
-    state_file: Path | None = None  # where the assignments of machines are stored; None: beside the journal
+    state_file: StateFile = None  # where the assignments of machines are stored; None: beside the journal
     timeouts: PowerTimeouts = field(default_factory=PowerTimeouts)
     power_on_time: timedelta = timedelta(minutes=2)  # how long a machine that was powered on may still look off
     power_off_time: timedelta = timedelta(minutes=5)  # how long one may still be on; then the order is repeated
@@ -123,7 +102,7 @@ class StaticOptions(CommandOptions):
 
     def source(self) -> Source[Host]:
         """Returns the places where machines are listed."""
-        return Source(given=self.machines, file=self.machines_file, key="machines", codec=_HOST, complete=Host.below)
+        return Source(given=self.machines, file=self.machines_file, key="machines", kind=Host)
 
     def traits(self) -> DriverTraits:
         """Returns the traits. The driver itself stores which name has which machine."""

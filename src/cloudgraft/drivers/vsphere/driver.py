@@ -18,7 +18,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from cloudgraft.drivers.common.secrets import error_without
-from cloudgraft.drivers.common.section import read_section
 from cloudgraft.drivers.vsphere.clones import Clone, Clones, TaskState, clone_tasks, names_under_way, wait
 from cloudgraft.drivers.vsphere.errors import error_of_fault
 from cloudgraft.drivers.vsphere.inventory import Inventory
@@ -53,6 +52,7 @@ from cloudgraft.sdk.errors import (
     DeadlineError,
     NotFoundError,
 )
+from cloudgraft.validation import read_settings
 
 log: Final = logging.getLogger("cloudgraft.drivers")
 _DELETE_TIME: Final = 90.0  # seconds for a delete with all its tasks: below the engine's two minutes
@@ -97,7 +97,7 @@ class VsphereDriver(BlockingDriver):
     def create(self, spec: MachineSpec) -> Machine:
         """Starts a clone of the template. A name that is taken is AlreadyExistsError, whoever has it."""
         check_name(spec.name)
-        settings = read_section(MachineSettings, spec.settings)
+        settings = read_settings(MachineSettings, spec.settings)
         size = size_of(self._options, settings.shape)
         seed(spec)  # refuses too much user data before any call
         try:

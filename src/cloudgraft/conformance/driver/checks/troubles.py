@@ -106,9 +106,9 @@ async def no_secret_is_shown(stage: DriverStage) -> None:
 
 def _options(stage: DriverStage) -> list[str]:
     """The options as a log would show them, if the driver stores them."""
-    kind = getattr(type(stage.raw), "Options", None)
+    kind = stage.raw.Options if stage.raw is not None else None
     held = vars(stage.raw).values() if hasattr(stage.raw, "__dict__") else ()
-    return [repr(value) for value in held if isinstance(kind, type) and isinstance(value, kind)]
+    return [repr(value) for value in held if kind is not None and isinstance(value, kind)]
 
 
 async def _troubled(stage: DriverStage, trouble: Trouble) -> Calls | None:

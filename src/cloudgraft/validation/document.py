@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from cloudgraft.config.problems import ConfigError, KeyPath, Problem, dotted, printable
+from cloudgraft.validation.problems import ConfigError, KeyPath, Problem, dotted, printable
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 50
@@ -310,3 +310,16 @@ def _syntax_problem(error: Exception, text: str, name: str) -> Problem:
 
 def _hint(message: str) -> str:
     return next((hint for part, hint in _HINTS.items() if part in message), "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """A place in a configuration file, so that a problem found later is reported like all others."""
+
+    document: Document
+    base_dir: Path
+    path: KeyPath
+
+    def error(self, message: str, suggestion: str = "") -> ConfigError:
+        """The error of a problem at this place."""
+        return ConfigError([self.document.problem(self.path, message, suggestion)])

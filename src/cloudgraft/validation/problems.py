@@ -25,9 +25,14 @@ class Problem:
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
-        key = f" {self.key}:" if self.key else ""
+        return f"{place}: {self.text}"
+
+    @property
+    def text(self) -> str:
+        """The problem without its place in a file."""
+        key = f"{self.key}: " if self.key else ""
         suggestion = f" ({self.suggestion})" if self.suggestion else ""
-        return f"{place}:{key} {self.message}{suggestion}"
+        return f"{key}{self.message}{suggestion}"
 
 
 class ConfigError(InvalidArgumentError):

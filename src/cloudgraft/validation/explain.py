@@ -14,23 +14,25 @@ from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from cloudgraft.config.document import Document
-from cloudgraft.config.problems import KeyPath, Problem, printable
+from cloudgraft.sdk.driver import Place
 from cloudgraft.sdk.flaws import FlawedError
 from cloudgraft.sdk.nearest import nearest
 from cloudgraft.sdk.secrecy import may_name_a_secret
+from cloudgraft.validation.document import Document
+from cloudgraft.validation.problems import KeyPath, Problem, printable
 
 # -- keys and types of sections ----------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """A key of a section: its field, pydantic's name for it in errors, its type, and an example."""
+    """A key of a section: its field, pydantic's name for it in errors, its type, an example, and its default place."""
 
     field: str
     location: str
     annotation: Any
     example: str = ""
+    place: Place | None = None
 
 
 def unwrap(annotation: Any) -> Any:
@@ -53,13 +55,22 @@ def keys_of(annotation: Any) -> dict[str, Key]:
     if dataclasses.is_dataclass(section):
         hints = typing.get_type_hints(section, include_extras=True)
         names = [field.name for field in dataclasses.fields(section) if field.init]
-        return {to_camel(name): Key(field=name, location=name, annotation=hints[name]) for name in names}
+        return {to_camel(name): _field_key(name, hints[name]) for name in names}
     return {}
 
 
+def _field_key(name: str, annotation: Any) -> Key:
+    return Key(field=name, location=name, annotation=annotation, place=_place(typing.get_args(annotation)))
+
+
 def _model_key(name: str, field: FieldInfo) -> Key:
-    example = str(field.examples[0]) if field.examples else ""
-    return Key(field=name, location=field.alias or name, annotation=field.annotation, example=example)
+    example, location = str(field.examples[0]) if field.examples else "", field.alias or name
+    place = _place(field.metadata)
+    return Key(field=name, location=location, annotation=field.annotation, example=example, place=place)
+
+
+def _place(marks: Iterable[object]) -> Place | None:
+    return next((mark for mark in marks if isinstance(mark, Place)), None)
 
 
 def item_type(annotation: Any) -> Any:
@@ -71,6 +82,11 @@ def item_type(annotation: Any) -> Any:
     if issubclass(origin, Mapping):
         return args[1]
     return args[0] if issubclass(origin, Collection) else None
+
+
+def is_union(annotation: Any) -> bool:
+    """Whether it is a union of several types, None aside, that have no tags."""
+    return typing.get_origin(unwrap(annotation)) in {typing.Union, types.UnionType} and not branches(annotation)
 
 
 def branches(annotation: Any) -> dict[str, Any]:
@@ -95,6 +111,9 @@ def follow(annotation: Any, location: tuple[str | int, ...]) -> tuple[KeyPath, A
         if part in tagged:
             here = tagged[str(part)]
             continue
+        if is_union(here):
+            here = next((kind for kind in typing.get_args(unwrap(here)) if keys_of(kind) or item_type(kind)), None)
+            continue
         holder = here
         keys = keys_of(here)
         name = next((name for name, key in keys.items() if part == key.location), part)
@@ -105,6 +124,7 @@ def follow(annotation: Any, location: tuple[str | int, ...]) -> tuple[KeyPath, A
 
 _NEVER_SHOWN = {"env", "options", "machine"}  # whatever their keys are called
 _OURS_IN_A_CLOUD = {"driver", "engine"}  # all else there is the driver's own
+_UNION = "union"  # our type of an error: no type of a union fits
 _OF_A_KEY = "[key]"  # pydantic's mark for a key of a mapping that is wrong itself
 _YAML_BOOLEAN = re.compile(r"(?i)y|n|yes|no|on|off|true|false")
 _WANTED = {
@@ -114,9 +134,12 @@ _WANTED = {
     "float_parsing": "a number",
     "bool_parsing": "true or false",
     "float_type": "a number",
+    "decimal_parsing": "a number",
+    "decimal_type": "a number",
     "bool_type": "true or false",
     "list_type": "a list",
     "tuple_type": "a list",
+    "sequence_str": "a list",
     "dict_type": "a mapping of keys to values",
     "mapping_type": "a mapping of keys to values",
     "model_type": "a mapping of keys to values",
@@ -133,7 +156,7 @@ _LIMITS = {
 
 def explain(errors: Iterable[ErrorDetails], document: Document, model: Any, prefix: KeyPath = ()) -> Iterator[Problem]:
     """All problems behind the errors of one validation. ``prefix`` is the model's path in the file."""
-    for error in errors:
+    for error in _merged(errors, model):
         at_key = error["loc"][-1:] == (_OF_A_KEY,)
         own, holder = follow(model, error["loc"][:-1] if at_key else error["loc"])
         path = (*prefix, *own)
@@ -149,6 +172,19 @@ def explain(errors: Iterable[ErrorDetails], document: Document, model: Any, pref
             yield _problem(error, document, path, holder, at_key=at_key)
 
 
+def _merged(errors: Iterable[ErrorDetails], model: Any) -> Iterator[ErrorDetails]:
+    """Makes one error of those of a union: pydantic reports each of its types that a value does not have."""
+    found: dict[KeyPath, list[ErrorDetails]] = {}
+    for error in errors:
+        found.setdefault(follow(model, error["loc"])[0], []).append(error)
+    for same in found.values():
+        wanted = list(dict.fromkeys(_WANTED.get(error["type"], "") for error in same))
+        if len(wanted) > 1 and all(wanted):
+            yield {**same[0], "type": _UNION, "ctx": {"wanted": " or ".join(wanted)}}
+        else:
+            yield from same
+
+
 def unknown_key(document: Document, path: KeyPath, known: Sequence[str]) -> Problem:
     """A key that is not known here, at the key's own place."""
     suggestion = did_you_mean(str(path[-1]), known) or f"known here: {', '.join(sorted(known)) or 'none'}"
@@ -162,8 +198,8 @@ def _problem(error: ErrorDetails, document: Document, path: KeyPath, holder: Any
         return _no_type(document, path, value)
     if kind == "missing":
         message, suggestion = _missing(path, holder)
-    elif kind in _WANTED:
-        message, suggestion = _wrong_type(_WANTED[kind], document, path, value)
+    elif kind in _WANTED or kind == _UNION:
+        message, suggestion = _wrong_type(context.get("wanted") or _WANTED[kind], document, path, value)
     elif kind in {"literal_error", "enum", "choice"}:
         message, suggestion = _wrong_choice(context, value, path)
     elif kind in _LIMITS:
