@@ -277,7 +277,7 @@ async def test_discovery_that_is_away_is_told_once_and_found_again(
 
 
 def troubles(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
-    return [record for record in caplog.records if "does not take" in record.getMessage()]
+    return [record for record in caplog.records if "rejected the heartbeat" in record.getMessage()]
 
 
 async def test_a_cluster_whose_own_api_was_never_heard_is_not_announced(
