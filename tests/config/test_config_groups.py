@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.config import Config, ConfigError, machine_settings, missing_prices, parse
-from cloudgraft.config.sections.groups import Group
+from cloudgraft.config.sections.groups import NodeGroupConfig
 from cloudgraft.sdk import AutoscalingOptions, Quantity, Taint
 
 HEAD = "cluster: prod\nclouds: {lab: {driver: plugin, command: [a]}, sim: {driver: plugin, command: [a]}}\n"
@@ -21,7 +21,7 @@ def _parse(groups: str, base_dir: Path) -> Config:
     return parse(HEAD + textwrap.dedent(groups), base_dir, name="f")
 
 
-def _group(entry: str, base_dir: Path) -> Group:
+def _group(entry: str, base_dir: Path) -> NodeGroupConfig:
     [group] = _parse(f"nodeGroups: [{entry}]", base_dir).groups()
     return group
 
@@ -39,7 +39,7 @@ def test_the_least_group_has_defaults_for_the_rest(tmp_path: Path) -> None:
     group = _group("{id: small, cloud: lab, maxSize: 10, machine: {shape: small}}", tmp_path)
     assert (group.id, group.cloud, group.min_size, group.max_size) == ("small", "lab", 0, 10)
     assert (group.machine, group.shape, group.zone, group.spread) == ({"shape": "small"}, "small", "", ())
-    assert (group.options, group.price) == (None, None)
+    assert (group.options.as_options(), group.price) == (None, None)
     template = group.template
     assert (template.labels, template.taints, template.capacity, template.reserved) == ({}, (), {}, {})
     assert (template.eviction_hard.memory, template.eviction_hard.nodefs) == ("100Mi", "10%")
@@ -93,7 +93,7 @@ def test_a_group_may_say_everything(tmp_path: Path) -> None:
     }
     assert (template.allocatable, template.reserved) == ({"cpu": Quantity("3900m")}, {"memory": Quantity("500Mi")})
     assert (template.eviction_hard.memory, template.eviction_hard.nodefs) == ("5%", "1Gi")
-    assert group.options == AutoscalingOptions(
+    assert group.options.as_options() == AutoscalingOptions(
         scale_down_utilization_threshold=0.65,
         scale_down_gpu_utilization_threshold=1.0,
         scale_down_unneeded_time=timedelta(minutes=5),

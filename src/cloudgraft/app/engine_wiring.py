@@ -20,7 +20,7 @@ from cloudgraft.config import (
 from cloudgraft.config.section import convert
 from cloudgraft.config.sections.clouds import EntryPointCloud, PluginCloud
 from cloudgraft.config.sections.engine import Guards
-from cloudgraft.config.sections.groups import Group, Template
+from cloudgraft.config.sections.groups import NodeGroupConfig, Template
 from cloudgraft.config.sections.process import PluginProcess
 from cloudgraft.dock.driver import DockDriver, DockOptions
 from cloudgraft.engine.groups.desired import CloudDeclaration, DesiredState, GroupDeclaration
@@ -181,14 +181,15 @@ def _knows_no_price(cls: type[AnyDriver] | None) -> bool:
     return cls is not None and not overrides(cls, "prices")
 
 
-def _group(config: Config, group: Group, cls: type[AnyDriver] | None) -> GroupDeclaration:
+def _group(config: Config, group: NodeGroupConfig, cls: type[AnyDriver] | None) -> GroupDeclaration:
     machine = machine_settings(cls and cls.MachineSettings, group, config.where("nodeGroups", group.index))
     taints = [taint.model_dump() for taint in group.template.taints]
     for key, value in (("labels", dict(group.template.labels)), ("taints", taints)):
         if value and cls is not None and cls.sets_node_labels:  # R69
             machine.setdefault(key, value)
     price = Money(amount=group.price.hourly, currency=group.price.currency) if group.price else None
-    return convert(group, GroupDeclaration, machine=machine, template=_template(group.template), price=price)
+    template, options = _template(group.template), group.options.as_options()
+    return convert(group, GroupDeclaration, machine=machine, template=template, options=options, price=price)
 
 
 def _template(template: Template) -> TemplateDeclaration:

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 from cloudgraft.config import Config, ConfigError, Problem, Where, checked_section, parse_options, refusals
 from cloudgraft.config.sections.clouds import EntryPointCloud
 from cloudgraft.config.sections.engine import Guards
-from cloudgraft.config.sections.groups import Group
+from cloudgraft.config.sections.groups import NodeGroupConfig
 from cloudgraft.drivers.router.backend import Cloud
 from cloudgraft.drivers.router.driver import RouterDriver
 from cloudgraft.drivers.router.options import BackendOptions, RouterOptions
@@ -54,7 +54,7 @@ class Routing:
         for name, one in self.options.items():
             self._add(clouds, name, one)
 
-    def check(self, group: Group) -> None:
+    def check(self, group: NodeGroupConfig) -> None:
         """Rejects a group whose shape its router does not have, or whose template its clouds contradict."""
         router = self.routers.get(group.cloud)
         if router is None:
@@ -162,7 +162,9 @@ class Routing:
         return _NODE_KEYS if cls is not None and cls.sets_node_labels else frozenset()
 
 
-def _contradictions(group: Group, backend: BackendOptions, takes: frozenset[str]) -> Iterator[tuple[str, str]]:
+def _contradictions(
+    group: NodeGroupConfig, backend: BackendOptions, takes: frozenset[str]
+) -> Iterator[tuple[str, str]]:
     """Labels and taints that a cloud's own section sets on nodes, and that differ from the template."""
     template: dict[str, Any] = {
         "labels": dict(group.template.labels),

@@ -18,7 +18,7 @@ from cloudgraft.config.sections.clouds import CloudConfig
 from cloudgraft.config.sections.cluster import Kubernetes
 from cloudgraft.config.sections.dock import Dock
 from cloudgraft.config.sections.engine import Engine, Guards
-from cloudgraft.config.sections.groups import Group, NodeGroupConfig
+from cloudgraft.config.sections.groups import NodeGroupConfig
 from cloudgraft.config.sections.join import Join
 from cloudgraft.config.sections.node_manager import NodeManager
 from cloudgraft.config.sections.providers import ProviderConfig
@@ -127,7 +127,7 @@ class Config(Section):
         """A place in the file this was read from: ``where("providers", 0, "options")``."""
         return Where(document=self._document, base_dir=self._base_dir, path=path)
 
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[NodeGroupConfig, ...]:
         """All groups of `nodeGroups`, after each was fanned out over its zones and shapes."""
         return tuple(group for index, entry in enumerate(self.node_groups) for group in entry.groups(index))
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cloudgraft.config.sections.groups import Group
+from cloudgraft.config.sections.groups import NodeGroupConfig
 from cloudgraft.sdk.driver import MaxSizeCheck
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.validation.document import Where
@@ -16,7 +16,7 @@ from cloudgraft.validation.options import is_path, parse_options
 from cloudgraft.validation.problems import ConfigError
 
 
-def machine_settings(settings_type: type | None, group: Group, where: Where) -> dict[str, object]:
+def machine_settings(settings_type: type | None, group: NodeGroupConfig, where: Where) -> dict[str, object]:
     """A group's `machine:` section as its driver gets it: as it is in the file, but with absolute paths.
 
     ``settings_type`` is the driver's ``MachineSettings``, which validates the section; None accepts it as it is.

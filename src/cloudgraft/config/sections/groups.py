@@ -5,14 +5,22 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    PrivateAttr,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    ValidationInfo,
+    field_validator,
+)
 
 from cloudgraft.config.fields import Duration, Kind, PositiveDuration, Price, Share, Text, refuse
 from cloudgraft.config.kubernetes import ZONE_LABEL, Amounts, Annotations, Labels, LabelValue, Taints, Threshold
-from cloudgraft.config.section import Section, convert
+from cloudgraft.config.section import Section
 from cloudgraft.config.sections.join import Join
 from cloudgraft.sdk.types import AutoscalingOptions
 from cloudgraft.validation.problems import KeyPath, printable
@@ -182,44 +190,38 @@ class NodeGroupConfig(Section):
             raise refuse("of more than one kind cannot have one price", "write a group for each shape")
         return _without_doubles(value)
 
-    def groups(self, index: int) -> Iterator[Group]:
-        """The groups after the fan-out; ``index`` is its place in the list."""
-        for id_, shape, zone in fan_out(self.id, self.shapes, self.zones):
-            own = {key: value for key, value in (("shape", shape), ("zone", zone)) if value}
-            yield convert(
-                self,
-                Group,
-                id=id_,
-                index=index,
-                machine={**self.machine, **own},
-                spread=tuple(own),
-                zone=zone,
-                options=self.options.as_options(),
-            )
+    _index: int = PrivateAttr(0)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """One group as the autoscaler sees it: an entry of `nodeGroups` after it was fanned out over zones and shapes."""
-
-    id: str
-    index: int  # of its entry: Config.where("nodeGroups", index) is its place in the file
-    cloud: str
-    min_size: int
-    max_size: int
-    machine: Mapping[str, Any] = field(repr=False)
-    spread: tuple[str, ...]  # the keys of `machine` that `zones` and `shapes` have set
-    zone: str  # empty unless the entry has `zones`
-    template: Template
-    options: AutoscalingOptions | None
-    price: Price | None
-    join: Join | None = None  # of the entry itself; see Config.joins()
+    @property
+    def index(self) -> int:
+        """The index of its entry: ``Config.where("nodeGroups", index)`` is its place in the file."""
+        return self._index
 
     @property
     def shape(self) -> str:
         """The machine type, where the settings have one."""
         shape = self.machine.get("shape")
         return shape if isinstance(shape, str) else ""
+
+    @property
+    def zone(self) -> str:
+        """Its zone, after :meth:`groups`; empty unless the entry has `zones`."""
+        return self.zones[0] if self.zones else ""
+
+    @property
+    def spread(self) -> tuple[str, ...]:
+        """The keys of `machine` that `shapes` and `zones` set."""
+        return tuple(key for key, values in (("shape", self.shapes), ("zone", self.zones)) if values)
+
+    def groups(self, index: int) -> Iterator[NodeGroupConfig]:
+        """The groups as the autoscaler sees them, each with at most one shape and zone; ``index`` is the entry's."""
+        for id_, shape, zone in fan_out(self.id, self.shapes, self.zones):
+            shapes, zones = tuple(filter(None, [shape])), tuple(filter(None, [zone]))
+            group = self.model_copy(update={"id": id_, "shapes": shapes, "zones": zones})
+            own = dict(zip(group.spread, (*shapes, *zones), strict=True))
+            group = group.model_copy(update={"machine": {**self.machine, **own}})
+            group._index = index  # noqa: SLF001 - of the same class
+            yield group
 
 
 def _without_doubles(values: tuple[str, ...]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from cloudgraft.config import Config, ConfigError, load
 from cloudgraft.config.kubernetes import ZONE_LABEL
 from cloudgraft.config.sections.clouds import CloudConfig, EntryPointCloud
-from cloudgraft.config.sections.groups import Group
+from cloudgraft.config.sections.groups import NodeGroupConfig
 from cloudgraft.config.sections.join import Join
 from cloudgraft.doctor.inputs import GroupSettings, NodeCare, Settings
 from cloudgraft.sdk.driver import ProviderIdBy
@@ -58,7 +58,7 @@ def _settings(config: Config, file: str) -> Settings:
     )
 
 
-def _group(group: Group) -> GroupSettings:
+def _group(group: NodeGroupConfig) -> GroupSettings:
     template = group.template
     zone = {ZONE_LABEL: group.zone} if group.zone else {}
     return GroupSettings(
@@ -66,7 +66,7 @@ def _group(group: Group) -> GroupSettings:
         cloud=group.cloud,
         min_size=group.min_size,
         max_size=group.max_size,
-        options=group.options,
+        options=group.options.as_options(),
         has_price=group.price is not None,
         declared=NodeTemplate(
             labels={**template.labels, **zone},
