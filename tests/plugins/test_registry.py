@@ -68,7 +68,7 @@ def test_nothing_is_imported_before_it_is_asked_for(site: Path) -> None:
         ("fake_bad:Provider", DRIVER, "not derived from cloudgraft.sdk.Driver"),
         ("fake_bad:DRIVER", "DRIVER = 7", "not derived from"),
         ("fake_bad:Half", DRIVER, "lacks the methods create, delete"),
-        ("fake_bad:BadOptions", DRIVER, "BadOptions.Options must be a dataclass or a pydantic model"),
+        ("fake_bad:BadOptions", DRIVER, "BadOptions.Options must be a dataclass, a pydantic model or dict"),
     ],
 )
 def test_one_that_cannot_be_used_says_why_and_the_others_are_listed(
@@ -143,7 +143,9 @@ def test_machine_settings_of_another_kind_are_refused() -> None:
     class Odd(Plain):
         MachineSettings = int
 
-    with pytest.raises(InvalidArgumentError, match=r"Odd\.MachineSettings must be a dataclass or a pydantic model"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"Odd\.MachineSettings must be a dataclass, a pydantic model or dict"
+    ):
         construct(Odd, {})
 
 

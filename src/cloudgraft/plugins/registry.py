@@ -53,9 +53,9 @@ def check_declarations(cls: type[Author]) -> None:
             message = f"{cls.__name__}.sets_node_labels needs MachineSettings with the fields labels and taints"
             raise InvalidArgumentError(message)
     for name, model in declared.items():
-        is_model = isinstance(model, type) and (dataclasses.is_dataclass(model) or issubclass(model, BaseModel))
+        is_model = isinstance(model, type) and (dataclasses.is_dataclass(model) or issubclass(model, BaseModel | dict))
         if model is not None and not is_model:
-            raise InvalidArgumentError(f"{cls.__name__}.{name} must be a dataclass or a pydantic model")
+            raise InvalidArgumentError(f"{cls.__name__}.{name} must be a dataclass, a pydantic model or dict")
 
 
 def arguments(

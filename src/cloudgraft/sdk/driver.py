@@ -188,10 +188,10 @@ class MaxSizeCheck(Protocol):
 class DriverDeclarations:
     """Attributes that a driver's class may set. :class:`Driver` and :class:`BlockingDriver` have them both.
 
-    ``Options`` and ``MachineSettings`` are dataclasses or pydantic models. Keys in the file are camelCase; unknown ones
-    and wrong types are refused with file and line. A ``Path``, or a string in a field named ``…_file`` or ``…_dir``, is
-    relative to the file; a ``timedelta`` is written as a duration. A ``__post_init__`` checks what types cannot: see
-    :class:`~cloudgraft.sdk.flaws.Flaws`.
+    ``Options`` and ``MachineSettings`` are dataclasses or pydantic models, or `dict` to check nothing. Keys in the
+    file are camelCase; unknown ones and wrong types are refused with file and line. A ``Path``, or a string in a
+    field named ``…_file`` or ``…_dir``, is relative to the file; a ``timedelta`` is written as a duration. A
+    ``__post_init__`` checks what types cannot: see :class:`~cloudgraft.sdk.flaws.Flaws`.
     """
 
     # An object of the class may have other traits than the class, such as those that its options set.
