@@ -167,7 +167,7 @@ async def test_a_killed_cloudgraft_leaves_neither_scripts_nor_user_data(tmp_path
         import asyncio
         from pathlib import Path
         from cloudgraft.drivers.exec.driver import ExecDriver
-from cloudgraft.drivers.exec.options import ExecOptions
+        from cloudgraft.drivers.exec.options import ExecOptions
         from tests.drivers.exec.exec_scripts import SPEC
         options = ExecOptions(create=[{str(create)!r}], delete=["true"], list=["true"], working_directory=Path("."))
         asyncio.run(ExecDriver(options).create(SPEC))

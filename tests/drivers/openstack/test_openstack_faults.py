@@ -264,7 +264,7 @@ def test_what_nova_cannot_keep_is_refused_before_it_is_asked(cloud: FakeOpenstac
         "machine.shape": spec(shape="no-such"),
         "machine.networks": spec(networks=["no-such"]),
         "machine.serverGroup": spec(serverGroup="no-such"),
-        "not known": spec(flavour="m1"),
+        "machine.flavour: unknown key": spec(flavour="m1"),
     }
     for told, order in refused.items():
         with pytest.raises(InvalidArgumentError, match=told):
