@@ -8,24 +8,16 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from google.protobuf.message import Message
 
 from cloudgraft.sdk import (
     AutoscalingOptions,
     CloudgraftError,
     DeadlineError,
-    Instance,
-    InstanceError,
-    InstanceState,
-    InternalError,
     InvalidArgumentError,
-    NodeGroup,
-    NodeTemplate,
     NotFoundError,
     UnavailableError,
     UnsupportedError,
 )
-from cloudgraft.sdk.errors import StatusCode
 from cloudgraft.service import Call, CloudProviderService
 from cloudgraft.testing import MemoryGroup, MemoryOptions, MemoryProvider
 from cloudgraft.wire import externalgrpc as wire
@@ -33,58 +25,10 @@ from cloudgraft.wire.externalgrpc import RPCS
 from cloudgraft.wire.kubernetes import decode_node
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 from tests.conditions import until
+from tests.service.service_bench import Bench
 
 START, END = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, 2, tzinfo=UTC)
 READY = {"small": "memory://small/small-1"}
-
-
-class Bench:
-    """A service over the provider in memory, with calls in one line."""
-
-    def __init__(self, deadline: float = 30.0) -> None:
-        self.provider = MemoryProvider(
-            MemoryOptions(
-                groups=[
-                    MemoryGroup(id="small", max_size=5, hourly_price=0.5, cpu="2"),
-                    MemoryGroup(id="large", min_size=1, max_size=3, hourly_price=2.0, cpu="4"),
-                ]
-            )
-        )
-        self.service = CloudProviderService(self.provider, deadline=deadline)
-
-    async def call(self, rpc: str, request: Message | None = None, call: Call | None = None) -> Message:
-        return await self.service.handle(rpc, request or RPCS[rpc].request(), call or Call())
-
-    async def target(self, group: str = "small") -> int:
-        answer = await self.call("NodeGroupTargetSize", pb.NodeGroupTargetSizeRequest(id=group))
-        assert isinstance(answer, pb.NodeGroupTargetSizeResponse)
-        return answer.targetSize
-
-    async def increase(self, delta: int, group: str = "small") -> None:
-        await self.call("NodeGroupIncreaseSize", pb.NodeGroupIncreaseSizeRequest(id=group, delta=delta))
-
-    async def delete(self, *ids: str, group: str = "small") -> None:
-        nodes = [pb.ExternalGrpcNode(name=id_, providerID=id_) for id_ in ids]
-        await self.call("NodeGroupDeleteNodes", pb.NodeGroupDeleteNodesRequest(id=group, nodes=nodes))
-
-    async def decrease(self, delta: int, group: str = "small") -> None:
-        await self.call("NodeGroupDecreaseTargetSize", pb.NodeGroupDecreaseTargetSizeRequest(id=group, delta=delta))
-
-    async def group_of(self, name: str = "", provider_id: str = "") -> str:
-        node = pb.ExternalGrpcNode(name=name, providerID=provider_id)
-        answer = await self.call("NodeGroupForNode", pb.NodeGroupForNodeRequest(node=node))
-        assert isinstance(answer, pb.NodeGroupForNodeResponse)
-        return answer.nodeGroup.id
-
-    async def nodes(self, group: str = "small") -> dict[str, int]:
-        answer = await self.call("NodeGroupNodes", pb.NodeGroupNodesRequest(id=group))
-        assert isinstance(answer, pb.NodeGroupNodesResponse)
-        return {instance.id: instance.status.instanceState for instance in answer.instances}
-
-
-@pytest.fixture
-def bench() -> Bench:
-    return Bench()
 
 
 async def test_groups_are_listed_with_their_sizes(bench: Bench) -> None:
@@ -272,160 +216,6 @@ async def test_a_decrease_that_is_none_is_refused(bench: Bench, delta: int) -> N
 async def test_ten_thousand_unknown_nodes_are_ten_thousand_quick_answers(bench: Bench) -> None:
     for number in range(10_000):
         assert await bench.group_of(f"stranger-{number}", f"other://{number}") == ""
-
-
-# -- bad providers -----------------------------------------------------------------------------------------------------
-
-
-async def test_an_unexpected_exception_shows_an_id_and_nothing_else(
-    bench: Bench, caplog: pytest.LogCaptureFixture
-) -> None:
-    bench.provider.log.fail_next("target_size", RuntimeError("password=hunter2"))
-    with pytest.raises(InternalError) as caught:
-        await bench.target()
-    assert "hunter2" not in caught.value.message
-    incident = caught.value.message.partition("(id ")[2][:8]
-    logged = [record for record in caplog.records if getattr(record, "id", "") == incident]
-    assert logged
-    assert logged[0].exc_info
-    assert await bench.target() == 0
-
-
-@pytest.mark.parametrize("bomb", [SystemExit(1), asyncio.CancelledError(), KeyboardInterrupt(), GeneratorExit()])
-@pytest.mark.parametrize("method", ["target_size", "increase_size"])
-async def test_nothing_that_a_provider_raises_ends_more_than_its_call(
-    bench: Bench, bomb: BaseException, method: str
-) -> None:
-    bench.provider.log.fail_next(method, bomb)  # type: ignore[arg-type]  # that is the point
-    with pytest.raises(InternalError, match="internal error"):
-        await bench.increase(1)
-    await bench.increase(1)
-    assert await bench.target() == 1
-
-
-async def test_a_traceback_is_logged_once_and_not_for_each_of_thousands_of_calls(
-    bench: Bench, caplog: pytest.LogCaptureFixture
-) -> None:
-    for _ in range(50):
-        bench.provider.log.fail_next("target_size", ValueError("again"))
-        with pytest.raises(InternalError):
-            await bench.target()
-    told = [record for record in caplog.records if "unexpected exception" in record.getMessage()]
-    assert len(told) == 50
-    assert sum(bool(record.exc_info) for record in told) == 1
-
-
-@pytest.mark.parametrize("error", [CloudgraftError("bare"), UnavailableError(ValueError("not a text"))])  # type: ignore[arg-type]
-async def test_an_error_that_was_made_carelessly_is_still_an_answer(bench: Bench, error: CloudgraftError) -> None:
-    bench.provider.log.fail_next("target_size", error)
-    with pytest.raises(CloudgraftError) as caught:
-        await bench.target()
-    assert caught.value.status in (StatusCode.INTERNAL, StatusCode.UNAVAILABLE)
-    assert caught.value.message
-
-
-async def test_the_same_instances_are_converted_once(bench: Bench) -> None:
-    many = tuple(Instance(id=f"x://{number}") for number in range(600))
-    for _ in range(2):
-        bench.provider.log.answer_next("instances", many)
-    first = await bench.call("NodeGroupNodes", pb.NodeGroupNodesRequest(id="small"))
-    second = await bench.call("NodeGroupNodes", pb.NodeGroupNodesRequest(id="small"))
-    assert first is second
-    assert isinstance(first, pb.NodeGroupNodesResponse)
-    assert [instance.id for instance in first.instances] == [instance.id for instance in many]
-    await bench.increase(1)
-    assert list(await bench.nodes()) == ["memory://small/small-1"]
-
-
-async def test_a_provider_that_hangs_past_the_deadline_fails_that_call_only() -> None:
-    """R6, R7."""
-    bench = Bench(deadline=0.05)
-    event = bench.provider.log.hold_next("target_size")
-    with pytest.raises(DeadlineError, match="within"):
-        await bench.target()
-    assert await bench.target() == 0
-    event.set()
-
-
-async def test_the_clients_deadline_counts_when_it_is_shorter(bench: Bench) -> None:
-    event = bench.provider.log.hold_next("instances")
-    with pytest.raises(DeadlineError):
-        await bench.call("NodeGroupNodes", pb.NodeGroupNodesRequest(id="small"), Call(seconds_left=0.05))
-    event.set()
-
-
-NONSENSE: list[tuple[str, str, object]] = [
-    ("NodeGroups", "node_groups", None),
-    ("NodeGroups", "node_groups", ["small"]),
-    ("NodeGroups", "node_groups", [NodeGroup(id="a", min_size=0, max_size=1)] * 2),
-    ("NodeGroups", "node_groups", [NodeGroup(id="a", min_size=3, max_size=1)]),
-    ("NodeGroups", "node_groups", [NodeGroup(id="", min_size=0, max_size=1)]),
-    ("NodeGroups", "node_groups", [NodeGroup(id="a\n", min_size=0, max_size=1)]),
-    ("NodeGroups", "node_groups", [NodeGroup(id="a", min_size=-1, max_size=1)]),
-    ("NodeGroups", "node_groups", [NodeGroup(id="a", min_size=0, max_size=2**31)]),
-    ("NodeGroupForNode", "node_group_for_node", "small"),
-    ("NodeGroupTargetSize", "target_size", None),
-    ("NodeGroupTargetSize", "target_size", -1),
-    ("NodeGroupTargetSize", "target_size", 1.5),
-    ("NodeGroupTargetSize", "target_size", True),
-    ("NodeGroupNodes", "instances", None),
-    ("NodeGroupNodes", "instances", [None]),
-    ("NodeGroupNodes", "instances", [Instance(id="")]),
-    ("NodeGroupNodes", "instances", [Instance(id="a"), Instance(id="a")]),
-    (
-        "NodeGroupNodes",
-        "instances",
-        [Instance(id="a", state=InstanceState.CREATING, error=InstanceError(code="", message="m"))],
-    ),
-    ("NodeGroupTemplateNodeInfo", "template", None),
-    ("NodeGroupTemplateNodeInfo", "template", NodeTemplate()),
-    ("NodeGroupGetOptions", "options", "5m"),
-    ("NodeGroupGetOptions", "options", AutoscalingOptions(scale_down_unneeded_time=timedelta(seconds=-1))),
-    ("PricingNodePrice", "node_price", None),
-    ("PricingNodePrice", "node_price", float("nan")),
-    ("PricingNodePrice", "node_price", -1.0),
-    ("GPULabel", "gpu_label", None),
-    ("GetAvailableGPUTypes", "gpu_types", "nvidia"),
-]
-
-
-@pytest.mark.parametrize(("rpc", "method", "answer"), NONSENSE)
-async def test_nonsense_from_a_provider_is_named_and_stays_in_that_call(
-    bench: Bench, rpc: str, method: str, answer: object
-) -> None:
-    await bench.call("NodeGroups")
-    request = RPCS[rpc].request()
-    if "id" in request.DESCRIPTOR.fields_by_name:
-        request = RPCS[rpc].request(id="small")
-    if "node" in request.DESCRIPTOR.fields_by_name:
-        request = RPCS[rpc].request(node=pb.ExternalGrpcNode(name="n"))
-    bench.provider.log.answer_next(method, answer)
-    with pytest.raises(InternalError, match=rf"the provider's {method}\(\) answered with"):
-        await bench.call(rpc, request)
-    assert await bench.target() == 0
-
-
-async def test_a_node_of_a_group_that_is_not_listed_is_left_alone(bench: Bench) -> None:
-    """R18: the autoscaler would crash on it."""
-    bench.provider.log.answer_next("node_group_for_node", NodeGroup(id="ghost", min_size=0, max_size=1))
-    assert await bench.group_of("n") == ""
-
-
-async def test_more_instances_than_the_client_can_read_is_a_clear_error(bench: Bench) -> None:
-    """R42."""
-    many = [Instance(id=f"{number:0100}") for number in range(50_000)]
-    bench.provider.log.answer_next("instances", many)
-    with pytest.raises(InternalError, match="split it into several groups"):
-        await bench.nodes()
-
-
-async def test_a_provider_without_capabilities_says_unsupported() -> None:
-    """R8: code 12 for template, options and prices."""
-    bench = Bench()
-    for rpc, method in (("NodeGroupTemplateNodeInfo", "template"), ("NodeGroupGetOptions", "options")):
-        bench.provider.log.fail_next(method, UnsupportedError("not here"))
-        with pytest.raises(UnsupportedError):
-            await bench.call(rpc, RPCS[rpc].request(id="small"))
 
 
 # -- changes -----------------------------------------------------------------------------------------------------------
