@@ -12,9 +12,9 @@ from collections.abc import Collection
 
 from cloudgraft.plugins.author import Plugin, make_plugin, serve_as_plugin, serve_driver_until_signal
 from cloudgraft.sdk.blocking import BlockingDriver, as_driver, as_provider
+from cloudgraft.sdk.common.library_warnings import warnings_never_raise
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import InvalidArgumentError
-from cloudgraft.sdk.library_warnings import warnings_never_raise
 from cloudgraft.server.serve import ServeOptions, serve_until_signal
 from cloudgraft.server.tls import TlsFiles
 

@@ -20,7 +20,7 @@ from cloudgraft.sdk import (
     UnsupportedError,
 )
 from cloudgraft.sdk.blocking import as_driver
-from cloudgraft.sdk.event_loop import BlockingPool
+from cloudgraft.sdk.common.event_loop import BlockingPool
 from tests.conditions import until
 
 
@@ -116,7 +116,7 @@ async def test_a_closed_pool_takes_no_more_calls() -> None:
 def test_a_hung_call_does_not_keep_the_program_from_ending() -> None:
     program = """
 import asyncio, threading
-from cloudgraft.sdk.event_loop import BlockingPool
+from cloudgraft.sdk.common.event_loop import BlockingPool
 async def main():
     pool = BlockingPool("hung")
     try:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.sdk import child_guard
+from cloudgraft.sdk.common import child_guard
 from tests.conditions import until
 from tests.plugins.plugin_programs import python, shell
 from tests.plugins.processes import Process, alive, below, in_session

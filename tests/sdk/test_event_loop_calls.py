@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from cloudgraft.sdk.common.event_loop import EscapedError, within
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError, NotFoundError
-from cloudgraft.sdk.event_loop import EscapedError, within
 
 
 async def ask(call: Callable[[], Awaitable[str]], seconds: float = 60.0) -> str:

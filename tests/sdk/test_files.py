@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cloudgraft.sdk.common.files import exists, is_directory, is_file
 from cloudgraft.sdk.errors import PreconditionError
-from cloudgraft.sdk.files import exists, is_directory, is_file
 
 QUESTIONS = [exists, is_directory, is_file]
 

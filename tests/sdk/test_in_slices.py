@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgraft.sdk.event_loop import in_slices
+from cloudgraft.sdk.common.event_loop import in_slices
 
 
 async def _turns_of_another(items: Collection[int], size: int) -> tuple[list[tuple[int, ...]], int]:

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from cloudgraft.sdk.library_warnings import warnings_never_raise
+from cloudgraft.sdk.common.library_warnings import warnings_never_raise
 
 
 def warn(text: str, category: type[Warning], module: str) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from cloudgraft.sdk import BlockingDriver, Machine, MachineSpec
 from cloudgraft.sdk.blocking import as_driver
+from cloudgraft.sdk.common.event_loop import BlockingPool
 from cloudgraft.sdk.errors import DeadlineError, InternalError, UnavailableError
-from cloudgraft.sdk.event_loop import BlockingPool
 from cloudgraft.sdk.list_budget import ListBudget, bounded, current_budget, spend_bytes
 from tests.conditions import until
 

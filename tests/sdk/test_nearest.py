@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudgraft.sdk.nearest import nearest
+from cloudgraft.sdk.common.nearest import nearest
 
 KNOWN = ["listen", "maxSize", "nodeGroups"]
 words = st.text(max_size=30)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cloudgraft.sdk.ratelimit import LogLimit, TokenBucket
+from cloudgraft.sdk.common.ratelimit import LogLimit, TokenBucket
 
 
 class Clock:

@@ -44,7 +44,7 @@ class InlinePool:
         self._is_closed = False
 
     async def run(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """As :meth:`cloudgraft.sdk.event_loop.BlockingPool.run`."""
+        """As :meth:`cloudgraft.sdk.common.event_loop.BlockingPool.run`."""
         if self._is_closed or self._count >= self._waiting:
             raise UnavailableError(f"{self._label} is closed or busy")
         loop = asyncio.get_running_loop()

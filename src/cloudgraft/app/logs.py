@@ -11,7 +11,7 @@ from typing import Any, Final, TextIO
 import click
 import structlog
 
-from cloudgraft.sdk.ratelimit import LogLimit
+from cloudgraft.sdk.common.ratelimit import LogLimit
 from cloudgraft.sdk.secrecy import redacted
 
 # -- log limits --------------------------------------------------------------------------------------------------------

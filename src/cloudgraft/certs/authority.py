@@ -16,6 +16,7 @@ from typing import Literal
 from cloudgraft.certs.issue import Pair, Validity, client_pair, new_authority, reissue, server_pair
 from cloudgraft.certs.names import parse_client_name, parse_host, parse_hosts
 from cloudgraft.certs.pem import load_certificate, load_key
+from cloudgraft.sdk.common.files import exists, is_directory
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -23,7 +24,6 @@ from cloudgraft.sdk.errors import (
     NotFoundError,
     PreconditionError,
 )
-from cloudgraft.sdk.files import exists, is_directory
 
 # -- atomic writes -----------------------------------------------------------------------------------------------------
 # Every file is written in full under another name in the same directory, flushed to the disk, and then renamed. Two

@@ -25,8 +25,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cloudgraft.certs.issue import sans
 from cloudgraft.certs.names import go_accepts, server_name
 from cloudgraft.certs.pem import load_certificate, load_certificates, load_key
+from cloudgraft.sdk.common.files import exists, is_directory
 from cloudgraft.sdk.errors import CloudgraftError, NotFoundError
-from cloudgraft.sdk.files import exists, is_directory
 
 SOON = timedelta(days=30)  # the warning comes this long before a certificate ends
 Purpose = Literal["ca", "server", "client", "any"]

@@ -17,9 +17,9 @@ from google.protobuf.message import Message
 from rich.text import Text
 
 from cloudgraft.cli.terminal import clean, print_table
+from cloudgraft.sdk.common.nearest import nearest
 from cloudgraft.sdk.duration import format_duration
 from cloudgraft.sdk.errors import ErrorClass, InvalidArgumentError
-from cloudgraft.sdk.nearest import nearest
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import AutoscalingOptions, Container, InstanceState, NodeTemplate, Pod
 from cloudgraft.service.options import FLAG_DEFAULTS

@@ -16,8 +16,8 @@ import click
 from cloudgraft.app.journals import database_at, database_from
 from cloudgraft.cli.terminal import examples, output_option, print_table
 from cloudgraft.config import load
+from cloudgraft.sdk.common.files import exists
 from cloudgraft.sdk.errors import AlreadyExistsError, PreconditionError
-from cloudgraft.sdk.files import exists
 from cloudgraft.store.databases.database import Access, Database
 from cloudgraft.store.identity import Configured, settle_owner
 from cloudgraft.store.maintenance.check import Report, check_journal

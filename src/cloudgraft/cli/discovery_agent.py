@@ -20,7 +20,7 @@ from cloudgraft.discovery.agent.agent import Agent, AgentSettings, cluster_id_of
 from cloudgraft.discovery.agent.measure import Margin, Rules
 from cloudgraft.discovery.client import DiscoveryClient
 from cloudgraft.discovery.model import ClusterSpec, Network, NetworkMode, PriceList
-from cloudgraft.sdk.backoff import Backoff
+from cloudgraft.sdk.common.backoff import Backoff
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.server.signals import StopSignals

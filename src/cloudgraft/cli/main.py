@@ -10,8 +10,8 @@ import click
 
 from cloudgraft._version import __version__
 from cloudgraft.net.connections import raise_descriptor_limit
+from cloudgraft.sdk.common.library_warnings import warnings_never_raise
 from cloudgraft.sdk.errors import CloudgraftError
-from cloudgraft.sdk.library_warnings import warnings_never_raise
 
 # verb -> its description, in the order of the help. The module is cloudgraft.cli.<verb>, with _ for -.
 VERBS = {

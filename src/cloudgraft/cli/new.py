@@ -12,8 +12,8 @@ import click
 from cloudgraft._version import __version__
 from cloudgraft.cli.terminal import examples
 from cloudgraft.drivers.http.contract import write_receiver
+from cloudgraft.sdk.common.files import exists, is_directory
 from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, UnavailableError
-from cloudgraft.sdk.files import exists, is_directory
 
 # The target of each template; {package} and {module} are filled in. The suffix keeps tools from reading them as code.
 _COMMON = {

@@ -10,8 +10,8 @@ from google.protobuf.message import Message
 
 from cloudgraft.client.cloud_config import CloudConfig
 from cloudgraft.client.connection import Connection
+from cloudgraft.sdk.common.event_loop import in_slices
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
-from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
 from cloudgraft.wire import externalgrpc as wire

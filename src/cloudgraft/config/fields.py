@@ -24,10 +24,10 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from cloudgraft.config.section import Section
+from cloudgraft.sdk.common.files import stat_of
+from cloudgraft.sdk.common.nearest import nearest
 from cloudgraft.sdk.duration import format_duration, parse_duration
-from cloudgraft.sdk.files import stat_of
 from cloudgraft.sdk.hosts import is_loopback_host
-from cloudgraft.sdk.nearest import nearest
 from cloudgraft.validation.problems import KeyPath, printable
 
 

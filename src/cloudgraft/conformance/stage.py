@@ -22,7 +22,7 @@ from cloudgraft.conformance.check import Hindered, NotJudged, Violation
 from cloudgraft.conformance.hooks import HookRunner
 from cloudgraft.conformance.kit import KitConfig
 from cloudgraft.conformance.releases import CrashError, Release
-from cloudgraft.sdk.backoff import Backoff
+from cloudgraft.sdk.common.backoff import Backoff
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.types import NodeGroup, NodeRef, NodeTemplate
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb

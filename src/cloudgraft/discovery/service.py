@@ -50,8 +50,8 @@ from cloudgraft.discovery.store.vault import (
     rotate_some,
     write_credentials,
 )
+from cloudgraft.sdk.common.event_loop import in_slices
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError, UnavailableError
-from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.store.databases.address import PostgresAddress
 from cloudgraft.store.databases.database import Database
 from cloudgraft.store.databases.postgres import PostgresDatabase

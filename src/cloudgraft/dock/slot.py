@@ -19,6 +19,7 @@ from cloudgraft.dock.protocol.codes import Verb
 from cloudgraft.dock.protocol.messages import Answer, ClassRef, Key, MachineClass, Operation
 from cloudgraft.dock.protocol.v1 import converted
 from cloudgraft.engine.groups.templates import ARCH, REGION, ZONE
+from cloudgraft.sdk.common.event_loop import in_slices
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import (
     InternalError,
@@ -28,7 +29,6 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
 from cloudgraft.sdk.secrecy import hide, unhide
 from cloudgraft.wire import driver as wire

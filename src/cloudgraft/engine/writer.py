@@ -16,8 +16,8 @@ from typing import Final
 from cloudgraft.engine.clock import Clock
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.new_records import about, happened, level_of
+from cloudgraft.sdk.common.event_loop import caller_has_left
 from cloudgraft.sdk.errors import CloudgraftError, ConflictError, InvalidArgumentError, UnavailableError
-from cloudgraft.sdk.event_loop import caller_has_left
 from cloudgraft.store.journal import FencedError, Journal, JournalUnavailableError
 from cloudgraft.store.records import (
     Change,

@@ -13,8 +13,8 @@ from jinja2 import Template, TemplateRuntimeError, TemplateSyntaxError, Undefine
 from jinja2.utils import missing
 
 from cloudgraft.joining.sandbox import LONGEST, Sandbox, steps_counted
+from cloudgraft.sdk.common.nearest import nearest
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
-from cloudgraft.sdk.nearest import nearest
 
 # The variables of a template, and what to write when one is unknown. Those without advice are always known.
 VARIABLES: Final[Mapping[str, str]] = {

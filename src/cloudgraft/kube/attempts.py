@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from cloudgraft.sdk.backoff import pause_after
+from cloudgraft.sdk.common.backoff import pause_after
 
 _SETTLING: Final = 1.0  # seconds until the effect of an action becomes visible
 _LONGEST: Final = 30.0

@@ -26,8 +26,8 @@ from msgspec.structs import fields
 
 from cloudgraft.documents import ForeignDocumentError, parse_yaml
 from cloudgraft.kube.networks import AllowedNetworks
+from cloudgraft.sdk.common.files import is_file
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
-from cloudgraft.sdk.files import is_file
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 Credentials = SingleConfig

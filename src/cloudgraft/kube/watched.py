@@ -10,7 +10,7 @@ from typing import Generic, Protocol
 
 from cloudgraft.kube.errors import ExpiredError
 from cloudgraft.kube.objects import Change, ChangeType, Kind, Listing, V
-from cloudgraft.sdk.backoff import Backoff
+from cloudgraft.sdk.common.backoff import Backoff
 from cloudgraft.sdk.errors import CloudgraftError
 
 _LOG = logging.getLogger("cloudgraft.kube")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cloudgraft.kube.objects import CustomObject, Kind, Manifest
 from cloudgraft.liqo.manifests import is_ours
-from cloudgraft.sdk.backoff import Backoff
+from cloudgraft.sdk.common.backoff import Backoff
 from cloudgraft.sdk.errors import AlreadyExistsError, ConflictError, NotFoundError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import prometheus_client
 from prometheus_client import CollectorRegistry, Gauge
 
-from cloudgraft.sdk.ratelimit import LogLimit
+from cloudgraft.sdk.common.ratelimit import LogLimit
 
 # -- Metrics -----------------------------------------------------------------------------------------------------------
 

@@ -18,8 +18,8 @@ from cloudgraft.engine.fleet import Group
 from cloudgraft.engine.groups.specs import GroupSpec
 from cloudgraft.engine.machines.states import SHOWN
 from cloudgraft.nodemanager.snapshot import GROUP, KNOWN, SNAPSHOT, GroupSnapshot, Known, Revision, Snapshot, forgotten
+from cloudgraft.sdk.common.event_loop import in_slices
 from cloudgraft.sdk.errors import RateLimitedError
-from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.sdk.types import InstanceError, InstanceState, NodeGroup
 from cloudgraft.store.records import MachineRecord, State
 

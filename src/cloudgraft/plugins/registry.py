@@ -26,9 +26,9 @@ from pydantic import BaseModel
 
 from cloudgraft.config import ConfigError, Where, parse_options
 from cloudgraft.sdk.blocking import AnyDriver, AnyProvider, BlockingDriver, BlockingProvider
+from cloudgraft.sdk.common.nearest import nearest
 from cloudgraft.sdk.driver import Driver, DriverDeclarations, Place
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, NotFoundError, PreconditionError
-from cloudgraft.sdk.nearest import nearest
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.validation.document import Document
 from cloudgraft.validation.explain import keys_of

@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal
 
+from cloudgraft.sdk.common.event_loop import BlockingPool
 from cloudgraft.sdk.driver import Driver, DriverDeclarations, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import UnsupportedError
-from cloudgraft.sdk.event_loop import BlockingPool
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
 

@@ -12,9 +12,9 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
+from cloudgraft.sdk.common.event_loop import in_slices
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError, ConflictError, InternalError, InvalidArgumentError
-from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.server.clients import only_message
 from cloudgraft.server.listener import Unfinished, abort
 from cloudgraft.wire import driver as wire

@@ -16,7 +16,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from cloudgraft.net.connections import ListenerMetrics, connection_limit
-from cloudgraft.sdk.backoff import Backoff
+from cloudgraft.sdk.common.backoff import Backoff
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, StatusCode, UnavailableError
 from cloudgraft.sdk.hosts import is_loopback_host
 from cloudgraft.server.clients import AllowedClients, ConnectionWatch, GuardedServer

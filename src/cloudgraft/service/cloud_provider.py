@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError, Message
 
+from cloudgraft.sdk.common.event_loop import contained, follow_caller, in_slices, within
 from cloudgraft.sdk.errors import (
     CloudgraftError,
     DeadlineError,
@@ -26,7 +27,6 @@ from cloudgraft.sdk.errors import (
     StatusCode,
     UnsupportedError,
 )
-from cloudgraft.sdk.event_loop import contained, follow_caller, in_slices, within
 from cloudgraft.sdk.provider import Provider, Question
 from cloudgraft.sdk.types import Instance, NodeGroup
 from cloudgraft.service import checks

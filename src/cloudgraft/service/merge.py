@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
 
+from cloudgraft.sdk.common.event_loop import contained, within
 from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, UnavailableError, UnsupportedError
-from cloudgraft.sdk.event_loop import contained, within
 from cloudgraft.sdk.provider import Provider, Question, ReadyReplies
 from cloudgraft.sdk.template_nodes import group_of_template
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod

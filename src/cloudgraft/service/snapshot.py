@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
+from cloudgraft.sdk.common.event_loop import contained
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, NotFoundError, UnavailableError, UnsupportedError
-from cloudgraft.sdk.event_loop import contained
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, InstanceState, NodeGroup, NodeRef, NodeTemplate, Pod
 from cloudgraft.service.snapshot_reader import Extras, SnapshotReader, View

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from cloudgraft.sdk.common.event_loop import contained
 from cloudgraft.sdk.errors import CloudgraftError, UnsupportedError
-from cloudgraft.sdk.event_loop import contained
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeTemplate
 from cloudgraft.service import checks

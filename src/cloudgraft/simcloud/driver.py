@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
+from cloudgraft.sdk.common.event_loop import BlockingPool
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Ownership, Price, ProviderIdBy, Shape
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError, UnavailableError
-from cloudgraft.sdk.event_loop import BlockingPool
 from cloudgraft.simcloud import options as schema
 from cloudgraft.simcloud.cloud import SimulatedCloud
 from cloudgraft.simcloud.http.json_forms import order_for

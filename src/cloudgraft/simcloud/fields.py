@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TypeGuard
 
+from cloudgraft.sdk.common.nearest import nearest
 from cloudgraft.sdk.errors import InvalidArgumentError
-from cloudgraft.sdk.nearest import nearest
 
 _LONGEST = 256  # characters of a text; names, tags and labels of real clouds are shorter
 _MOST = 64  # entries of a mapping

@@ -14,9 +14,9 @@ from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from cloudgraft.sdk.common.nearest import nearest
 from cloudgraft.sdk.driver import Place
 from cloudgraft.sdk.flaws import FlawedError
-from cloudgraft.sdk.nearest import nearest
 from cloudgraft.sdk.secrecy import may_name_a_secret
 from cloudgraft.validation.document import Document
 from cloudgraft.validation.problems import KeyPath, Problem, printable

@@ -17,9 +17,9 @@ from cloudgraft.conformance.check import Violation
 from cloudgraft.conformance.driver.settings import AnyDriver, DriverSettings
 from cloudgraft.conformance.report import Exchange
 from cloudgraft.sdk.blocking import as_driver
+from cloudgraft.sdk.common.event_loop import contained
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec, MachineState, Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError
-from cloudgraft.sdk.event_loop import contained
 
 # -- calls -------------------------------------------------------------------------------------------------------------
 # Each call has a time limit and is recorded.

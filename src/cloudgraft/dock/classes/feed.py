@@ -15,8 +15,8 @@ from cloudgraft.dock.classes.files import ConfiguredReader, DirectoryReader
 from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.kube.objects import MACHINE_CLASSES, SECRET_CONTENTS, Change, Kind, Listing, MachineClassObject, V
 from cloudgraft.kube.watched import Watched
+from cloudgraft.sdk.common.event_loop import BlockingPool
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError, UnavailableError
-from cloudgraft.sdk.event_loop import BlockingPool
 
 if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient  # needs an extra

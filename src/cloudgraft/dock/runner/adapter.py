@@ -17,9 +17,9 @@ from typing import Final, Literal, Protocol, runtime_checkable
 from cloudgraft.dock.protocol.codes import Code, code_of, retry_after_of
 from cloudgraft.dock.protocol.messages import MachineClass, Secret, Status
 from cloudgraft.sdk.blocking import AnyDriver, BlockingDriver, overrides
+from cloudgraft.sdk.common.event_loop import BlockingPool
 from cloudgraft.sdk.driver import Driver, DriverTraits, Idempotency, Machine, MachineSpec, Ownership, Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, NotFoundError
-from cloudgraft.sdk.event_loop import BlockingPool
 from cloudgraft.sdk.secrecy import redacted
 
 # -- Blocking drivers --------------------------------------------------------------------------------------------------

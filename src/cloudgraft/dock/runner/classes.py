@@ -15,6 +15,7 @@ from cloudgraft.dock.classes.declared import SecretData, SecretRedaction
 from cloudgraft.dock.protocol.codes import Verb
 from cloudgraft.dock.protocol.messages import ClassRef, Key, MachineClass, Operation, Secret
 from cloudgraft.dock.runner.adapter import MachineError, Use, status_of
+from cloudgraft.sdk.common.event_loop import contained
 from cloudgraft.sdk.errors import (
     CloudgraftError,
     DeadlineError,
@@ -24,7 +25,6 @@ from cloudgraft.sdk.errors import (
     Retry,
     UnavailableError,
 )
-from cloudgraft.sdk.event_loop import contained
 from cloudgraft.sdk.secrecy import secret_values
 
 _MOST: Final = 256  # classes; a driver rarely has more than a few

@@ -20,11 +20,11 @@ from cloudgraft.dock.runner.options import RunnerOptions, RunnerSettings, Speech
 from cloudgraft.dock.runner.session_v0 import ByProviderId, SessionV0
 from cloudgraft.dock.runner.session_v1 import SessionV1
 from cloudgraft.dock.runner.state import RunnerState, Session
-from cloudgraft.sdk.backoff import Backoff
 from cloudgraft.sdk.blocking import BlockingDriver
+from cloudgraft.sdk.common.backoff import Backoff
+from cloudgraft.sdk.common.event_loop import contained
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError
-from cloudgraft.sdk.event_loop import contained
 from cloudgraft.sdk.secrecy import redacted
 from cloudgraft.server.signals import StopSignals
 

@@ -15,9 +15,9 @@ from cloudgraft.dock.protocol.codes import Code, Verb
 from cloudgraft.dock.protocol.messages import Answer, MachineClass, Operation, Result, Status
 from cloudgraft.dock.runner.adapter import CLASS_OF_THIS_CALL, MachineError, status_of
 from cloudgraft.dock.runner.classes import Classes
+from cloudgraft.sdk.common.event_loop import contained
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec
 from cloudgraft.sdk.errors import ConflictError, DeadlineError, InternalError, InvalidArgumentError, UnavailableError
-from cloudgraft.sdk.event_loop import contained
 from cloudgraft.sdk.secrecy import hide, secret_values, unhide
 from cloudgraft.wire.driver import expect_all
 

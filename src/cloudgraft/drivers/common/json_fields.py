@@ -12,9 +12,9 @@ from typing import Any, Final, TypeVar
 from cloudgraft import json_codec
 from cloudgraft.drivers.common.secrets import CUT
 from cloudgraft.json_codec import OBJECT, Codec, Form, Key, Mistake, chosen, entries, expecting, items, parsed, record
+from cloudgraft.sdk.common.nearest import nearest
 from cloudgraft.sdk.errors import CloudgraftError, InternalError
 from cloudgraft.sdk.flaws import FlawedError
-from cloudgraft.sdk.nearest import nearest
 from cloudgraft.sdk.secrecy import redacted
 
 T = TypeVar("T")

@@ -27,7 +27,8 @@ from typing import Any, Final
 from cloudgraft.drivers.common.machine_json import error_from_json, parse_json
 from cloudgraft.drivers.common.secrets import CUT, without
 from cloudgraft.drivers.exec.options import CommandOptions
-from cloudgraft.sdk import child_guard
+from cloudgraft.sdk.common import child_guard
+from cloudgraft.sdk.common.files import is_directory, is_file
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
     AuthenticationError,
@@ -45,7 +46,6 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from cloudgraft.sdk.files import is_directory, is_file
 from cloudgraft.sdk.secrecy import hide, redacted
 
 # -- one run -----------------------------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from cloudgraft.sdk.common.nearest import nearest
 from cloudgraft.sdk.errors import InvalidArgumentError
-from cloudgraft.sdk.nearest import nearest
 
 # The module and class of each adapter. Only the adapter of a configured cloud is imported.
 ADAPTERS: Final = {

@@ -34,6 +34,7 @@ from cloudgraft.drivers.common.requests_calls import limit_answers
 from cloudgraft.drivers.common.secrets import SecretFile, stamp
 from cloudgraft.drivers.openstack.errors import error_of_answer, error_of_library
 from cloudgraft.drivers.openstack.options import Interface, OpenstackOptions
+from cloudgraft.sdk.common.files import is_file
 from cloudgraft.sdk.errors import (
     DeadlineError,
     InternalError,
@@ -41,7 +42,6 @@ from cloudgraft.sdk.errors import (
     PreconditionError,
     UnavailableError,
 )
-from cloudgraft.sdk.files import is_file
 from cloudgraft.sdk.secrecy import hide
 
 # -- logins ------------------------------------------------------------------------------------------------------------

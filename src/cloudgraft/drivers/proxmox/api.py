@@ -23,7 +23,7 @@ from cloudgraft.drivers.common.requests_calls import error_of_request, limit_ans
 from cloudgraft.drivers.common.secrets import SecretFile
 from cloudgraft.drivers.proxmox.errors import error_of_answer, error_of_task
 from cloudgraft.drivers.proxmox.options import ProxmoxOptions
-from cloudgraft.sdk.backoff import Backoff
+from cloudgraft.sdk.common.backoff import Backoff
 from cloudgraft.sdk.errors import AuthenticationError, DeadlineError, InternalError, UnavailableError
 from cloudgraft.sdk.secrecy import hide, unhide
 

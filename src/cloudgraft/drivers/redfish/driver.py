@@ -39,9 +39,9 @@ from cloudgraft.drivers.redfish.options import (
     RedfishOptions,
     ShapeOptions,
 )
+from cloudgraft.sdk.common.event_loop import BlockingPool
 from cloudgraft.sdk.driver import MachineSpec, Shape
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError, UnavailableError
-from cloudgraft.sdk.event_loop import BlockingPool
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.validation import read_settings
 

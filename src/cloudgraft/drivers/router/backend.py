@@ -11,6 +11,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Final, TypeVar
 
+from cloudgraft.sdk.common.event_loop import contained, within
 from cloudgraft.sdk.driver import (
     Driver,
     DriverTraits,
@@ -39,7 +40,6 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
     error_from_slug,
 )
-from cloudgraft.sdk.event_loop import contained, within
 from cloudgraft.sdk.list_budget import ListBudget, current_budget
 
 # -- refusals ----------------------------------------------------------------------------------------------------------

@@ -40,9 +40,9 @@ from cloudgraft.drivers.router.backend import (
 )
 from cloudgraft.drivers.router.options import BackendOptions, MachineSettings, Order, RouterOptions
 from cloudgraft.drivers.router.share import SharedDriver
+from cloudgraft.sdk.common.event_loop import in_slices
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, PartialList, Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError, Retry, UnavailableError
-from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import Taint
 

@@ -14,7 +14,7 @@ from cloudgraft.drivers.vsphere.errors import error_of_fault
 from cloudgraft.drivers.vsphere.machines import in_progress
 from cloudgraft.drivers.vsphere.pyvmomi import Data, Reference, vim, vmodl
 from cloudgraft.drivers.vsphere.session import Session, authenticated, properties_of
-from cloudgraft.sdk.backoff import Backoff
+from cloudgraft.sdk.common.backoff import Backoff
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, UnavailableError
 

@@ -13,7 +13,7 @@ from cloudgraft.engine.groups.specs import CloudSettings
 from cloudgraft.engine.machines.decide import Move, failure
 from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.machines.states import amend, move
-from cloudgraft.sdk.backoff import pause_after
+from cloudgraft.sdk.common.backoff import pause_after
 from cloudgraft.sdk.driver import Machine, MachineState, Price, Shape
 from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, InternalError, NotFoundError, Retry
 from cloudgraft.sdk.quantity import Quantity

@@ -10,9 +10,9 @@ from typing import Final
 
 from cloudgraft.engine.context import EngineContext
 from cloudgraft.engine.machines.observation import Observation
-from cloudgraft.sdk.backoff import pause_after
+from cloudgraft.sdk.common.backoff import pause_after
+from cloudgraft.sdk.common.event_loop import contained
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, RateLimitedError, UnavailableError
-from cloudgraft.sdk.event_loop import contained
 from cloudgraft.store.records import MachineRecord, State
 
 log = logging.getLogger("cloudgraft.engine")

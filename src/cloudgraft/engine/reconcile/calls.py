@@ -23,6 +23,7 @@ from cloudgraft.engine.machines.outcomes import (
     check_prices,
     check_shapes,
 )
+from cloudgraft.sdk.common.event_loop import contained, in_slices, within
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec
 from cloudgraft.sdk.errors import (
     CloudgraftError,
@@ -32,7 +33,6 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from cloudgraft.sdk.event_loop import contained, in_slices, within
 from cloudgraft.sdk.list_budget import ListBudget
 from cloudgraft.store.records import MachineRecord
 

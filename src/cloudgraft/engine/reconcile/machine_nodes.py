@@ -15,8 +15,8 @@ from cloudgraft.engine.nodes.template_learner import TemplateLearner
 from cloudgraft.engine.nodes.tracking import Cluster, NodeCount
 from cloudgraft.engine.reconcile.observer import SLICE, Observer
 from cloudgraft.joining.claims import Claim, Stage
+from cloudgraft.sdk.common.event_loop import in_slices
 from cloudgraft.sdk.driver import Machine, ProviderIdBy
-from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.store.records import MachineRecord, State
 
 _EVERY: Final = 1.0  # seconds between two publications of all claims, and between two scans, at least

@@ -13,7 +13,7 @@ from cloudgraft.engine.machines.breaker import Breaker, Turn
 from cloudgraft.engine.machines.observation import Listing, Looker, Observation
 from cloudgraft.engine.machines.states import has_vanished, is_lost
 from cloudgraft.engine.new_records import happened
-from cloudgraft.sdk.event_loop import in_slices
+from cloudgraft.sdk.common.event_loop import in_slices
 from cloudgraft.store.records import Change, Event, MachineRecord, Presence, State
 
 _SLICE = 1000  # machines checked before the event loop gets control

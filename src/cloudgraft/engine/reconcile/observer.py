@@ -27,9 +27,9 @@ from cloudgraft.engine.ownership.orphans import (
 )
 from cloudgraft.engine.reconcile.calls import Caller
 from cloudgraft.engine.reconcile.mass_absence import Absence
+from cloudgraft.sdk.common.event_loop import in_slices
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineState
 from cloudgraft.sdk.errors import AuthenticationError, CloudgraftError, PermissionDeniedError, PreconditionError
-from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.store.records import Change, CloudRecord, ErrorRecord, Event, MachineRecord, Presence, State
 
 # -- health ------------------------------------------------------------------------------------------------------------

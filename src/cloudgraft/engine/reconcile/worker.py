@@ -42,9 +42,9 @@ from cloudgraft.engine.reconcile.machine_nodes import NodeClaims, NodeScan
 from cloudgraft.engine.reconcile.observer import SLICE, Observer
 from cloudgraft.engine.reconcile.policies import OrphanCleanup, Repairer
 from cloudgraft.engine.reconcile.sender import Sender
+from cloudgraft.sdk.common.event_loop import in_slices
 from cloudgraft.sdk.driver import Driver, Machine
 from cloudgraft.sdk.errors import CloudgraftError, ErrorClass
-from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.store.journal import JournalBrokenError, JournalUnavailableError
 from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, Presence, State
 

@@ -14,7 +14,7 @@ from cloudgraft.engine.ownership.orphans import Orphan, OrphanKind
 from cloudgraft.engine.reconcile.observer import SLICE
 from cloudgraft.engine.reconcile.worker import Worker
 from cloudgraft.engine.reporting.report_json import iso
-from cloudgraft.sdk.event_loop import in_slices
+from cloudgraft.sdk.common.event_loop import in_slices
 from cloudgraft.store.records import MachineRecord, Presence, State
 
 _STUCK_AFTER: Final = 900.0  # seconds; a deletion that takes longer is worth a look

@@ -21,8 +21,8 @@ from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.reconcile.observer import SLICE
 from cloudgraft.engine.reconcile.worker import Worker
 from cloudgraft.engine.reporting.report_json import iso
+from cloudgraft.sdk.common.event_loop import in_slices
 from cloudgraft.sdk.errors import NotFoundError, UnavailableError
-from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.store.records import MachineRecord, PauseRecord, Presence, Scope, State
 
 _MOST_TROUBLED: Final = 50  # machines of one group that are reported without a request

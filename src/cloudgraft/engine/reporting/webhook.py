@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from cloudgraft.engine.new_records import level_of
 from cloudgraft.engine.reporting.report_json import iso
-from cloudgraft.sdk.backoff import pause_after
+from cloudgraft.sdk.common.backoff import pause_after
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.hosts import is_loopback_host
 from cloudgraft.store.records import Event

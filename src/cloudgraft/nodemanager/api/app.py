@@ -19,8 +19,8 @@ from cloudgraft.nodemanager.api.groups import GroupId, Reader, group_routes, rea
 from cloudgraft.nodemanager.changes import MOST_KEYS, Asked, Outcome
 from cloudgraft.nodemanager.manager import Manager, retried_soon
 from cloudgraft.nodemanager.snapshot import Revision
+from cloudgraft.sdk.common.event_loop import follow_caller
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, UnsupportedError
-from cloudgraft.sdk.event_loop import follow_caller
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.web.app import make_app

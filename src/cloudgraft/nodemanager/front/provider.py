@@ -23,7 +23,8 @@ from urllib.parse import quote
 from cloudgraft.engine.groups.prices import node_price, pod_price
 from cloudgraft.nodemanager.front.views import View, Views
 from cloudgraft.nodemanager.snapshot import GROUP, KNOWN, SNAPSHOT, WHAT, GroupSnapshot, Known, Revision, Snapshot
-from cloudgraft.sdk.backoff import Backoff
+from cloudgraft.sdk.common.backoff import Backoff
+from cloudgraft.sdk.common.event_loop import in_slices
 from cloudgraft.sdk.errors import (
     CloudgraftError,
     DeadlineError,
@@ -32,7 +33,6 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.sdk.pod_requests import pod_requests
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.template_nodes import group_of_template

@@ -12,7 +12,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from cloudgraft.plugins.handshake import Handshake, HandshakeError, is_plugin_line, parse_line
-from cloudgraft.sdk.ratelimit import LogLimit
+from cloudgraft.sdk.common.ratelimit import LogLimit
 from cloudgraft.sdk.secrecy import redacted
 from cloudgraft.wire.streaming_decode import fields
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from cloudgraft.plugins.handshake import Handshake, HandshakeError, PluginError, environment, tls_directory
 from cloudgraft.plugins.host.output import Output, OutputLog
 from cloudgraft.plugins.throwaway_tls import HostTls
-from cloudgraft.sdk import child_guard
+from cloudgraft.sdk.common import child_guard
 from cloudgraft.sdk.errors import InvalidArgumentError
 
 # -- Specification and timing ------------------------------------------------------------------------------------------

@@ -17,9 +17,9 @@ from cloudgraft.client.driver_calls import call_driver, created, decoding, unkno
 from cloudgraft.plugins.host.connection import LARGEST_MESSAGE
 from cloudgraft.plugins.host.process import PluginSpec, Timing
 from cloudgraft.plugins.host.supervisor import PluginStatus, Supervisor
+from cloudgraft.sdk.common.event_loop import in_slices
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import DeadlineError, InternalError, InvalidArgumentError, UnavailableError
-from cloudgraft.sdk.event_loop import in_slices
 from cloudgraft.sdk.list_budget import current_budget
 from cloudgraft.wire import driver as wire
 from cloudgraft.wire.pb import driver_pb2 as pb

@@ -19,7 +19,7 @@ from cloudgraft.plugins.handshake import PluginError
 from cloudgraft.plugins.host.connection import Connection, connect
 from cloudgraft.plugins.host.output import OutputLog, follow_go_output
 from cloudgraft.plugins.host.process import CannotStartError, Child, PluginSpec, Timing, launch
-from cloudgraft.sdk.backoff import Backoff
+from cloudgraft.sdk.common.backoff import Backoff
 
 # -- Health checks -----------------------------------------------------------------------------------------------------
 

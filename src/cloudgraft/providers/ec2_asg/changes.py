@@ -21,6 +21,7 @@ from typing import Final
 
 from cloudgraft.providers.ec2_asg.cloud import AutoScaling
 from cloudgraft.providers.ec2_asg.state import Asg, Group, Member, ReadTime
+from cloudgraft.sdk.common.event_loop import BlockingPool
 from cloudgraft.sdk.errors import (
     CloudgraftError,
     ConflictError,
@@ -29,7 +30,6 @@ from cloudgraft.sdk.errors import (
     PreconditionError,
     RateLimitedError,
 )
-from cloudgraft.sdk.event_loop import BlockingPool
 
 _CHANGE_SECONDS: Final = 4.5  # seconds for a change with all its requests: the autoscaler waits 5
 _FRESH: Final = 1.0  # seconds for which a read is fresh enough to terminate an instance

@@ -21,6 +21,7 @@ from cloudgraft.providers.ec2_asg.cloud import AutoScaling, Survey
 from cloudgraft.providers.ec2_asg.options import Ec2AsgOptions, GroupOverrides
 from cloudgraft.providers.ec2_asg.state import Asg, Group, ReadTime, group_of_placeholder
 from cloudgraft.providers.ec2_asg.templates import node_price, node_template, options_of, pod_price
+from cloudgraft.sdk.common.event_loop import BlockingPool
 from cloudgraft.sdk.driver import Shape
 from cloudgraft.sdk.errors import (
     CloudgraftError,
@@ -30,7 +31,6 @@ from cloudgraft.sdk.errors import (
     RateLimitedError,
     UnavailableError,
 )
-from cloudgraft.sdk.event_loop import BlockingPool
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.types import AutoscalingOptions, Instance, NodeGroup, NodeRef, NodeTemplate, Pod
 

@@ -18,6 +18,7 @@ from http import HTTPStatus
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
+from cloudgraft.sdk.common.event_loop import BlockingPool
 from cloudgraft.sdk.driver import Machine, Price, Shape
 from cloudgraft.sdk.errors import (
     CloudgraftError,
@@ -29,7 +30,6 @@ from cloudgraft.sdk.errors import (
     UnavailableError,
     error_from_slug,
 )
-from cloudgraft.sdk.event_loop import BlockingPool
 from cloudgraft.simcloud.fields import Fields, is_number
 from cloudgraft.simcloud.http import json_forms as forms
 from cloudgraft.simcloud.options import SimulatedOptions

@@ -13,8 +13,8 @@ from typing import Generic, TypeVar
 from sqlalchemy import Connection, Engine, RootTransaction
 from sqlalchemy.exc import DBAPIError
 
+from cloudgraft.sdk.common.event_loop import BlockingPool
 from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
-from cloudgraft.sdk.event_loop import BlockingPool
 from cloudgraft.store.databases.layout import Layout
 from cloudgraft.store.journal import JournalUnavailableError
 from cloudgraft.store.migrate import SchemaState

@@ -12,8 +12,8 @@ from typing import Final
 from sqlalchemy import Connection, QueuePool, RootTransaction, create_engine
 from sqlalchemy.exc import DBAPIError
 
+from cloudgraft.sdk.common.files import exists
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, NotFoundError
-from cloudgraft.sdk.files import exists
 from cloudgraft.store import migrate
 from cloudgraft.store.databases.damaged_log import DamagedLog
 from cloudgraft.store.databases.database import Access, Database, Mode
