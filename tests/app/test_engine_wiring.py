@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cloudgraft.app.engine_wiring import desired_state
-from cloudgraft.config import load
+from cloudgraft.config import ConfigError, load, parse
 from cloudgraft.engine.groups.desired import CloudDeclaration
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec
 from tests.plugins.fake_packages import write_package
@@ -110,3 +110,49 @@ def test_a_driver_whose_library_is_missing_says_how_to_get_it(tmp_path: Path, mo
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(PreconditionError, match=r"No module named 'no_such_library'; pip install 'far-cloud\[far\]'"):
         find(Kind.DRIVER, "far").load()
+
+
+LOOSE = """
+from cloudgraft.sdk import BlockingDriver
+
+class Loose(BlockingDriver):
+    MachineSettings = dict
+    create = delete = lambda self, *_: None
+    list = lambda self: []
+
+class Broken(Loose):
+    def __init__(self):
+        raise RuntimeError("the password is hunter2")
+"""
+
+
+@pytest.fixture
+def loose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    points = {"loose": "loose_cloud:Loose", "broken": "loose_cloud:Broken"}
+    write_package(tmp_path, "loose-cloud", group="cloudgraft.drivers", points=points, code=LOOSE)
+    yield tmp_path
+    sys.modules.pop("loose_cloud", None)
+
+
+def test_machine_settings_that_are_not_checked_may_have_zones_and_shapes(loose: Path) -> None:
+    group_text = "{id: g, cloud: c, maxSize: 1, zones: [a], shapes: [s]}"
+    file = f"cluster: t\nclouds: {{c: {{driver: loose}}}}\nnodeGroups: [{group_text}]\n"
+    (group,) = desired_state(parse(file, loose)).groups
+    assert (group.id, group.machine) == ("g-s-a", {"shape": "s", "zone": "a"})
+
+
+def test_a_driver_with_a_bug_is_reported_at_its_cloud_without_its_message(loose: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        desired_state(parse("cluster: t\nclouds: {c: {driver: broken}}\nnodeGroups: []\n", loose, name="f"))
+    assert str(caught.value).startswith("f:2:")
+    assert "clouds.c: the driver broken failed with RuntimeError" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_problem_of_a_spread_group_is_reported_once(tmp_path: Path) -> None:
+    group = "{id: g, cloud: c, maxSize: 1, machine: {shap: small}, zones: [a, b, c]}"
+    with pytest.raises(ConfigError) as caught:
+        desired_state(parse(f"cluster: t\nclouds: {{c: {{driver: simulated}}}}\nnodeGroups: [{group}]\n", tmp_path))
+    keys = [problem.key for problem in caught.value.problems]
+    assert len(keys) == len(set(keys))

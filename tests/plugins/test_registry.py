@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.plugins.registry import Kind, Listing, Option, construct, extensions, find, list_all
+from cloudgraft.plugins.registry import Kind, Listing, Option, construct, extensions, find, list_all, options_of
 from cloudgraft.sdk import BlockingDriver, InvalidArgumentError, Machine, MachineSpec, NotFoundError
 from cloudgraft.sdk.errors import PreconditionError
 from tests.plugins.fake_packages import DRIVER, write_package
@@ -154,3 +154,17 @@ def test_a_class_without_options_takes_none() -> None:
     with pytest.raises(InvalidArgumentError, match="Plain takes no options, but got: a, b") as caught:
         construct(Plain, {"b": "hunter2", "a": 1})
     assert "hunter2" not in caught.value.message
+
+
+def test_a_class_whose_options_are_a_dict_takes_them_as_they_are() -> None:
+    class Loose(Plain):
+        Options = dict
+        MachineSettings = dict
+
+        def __init__(self, options: dict[str, object]) -> None:
+            self.options = options
+
+    made = construct(Loose, {"region": "east"})
+    assert isinstance(made, Loose)
+    assert made.options == {"region": "east"}
+    assert options_of(Loose) == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections import Counter
 from collections.abc import Callable
 from typing import Final
@@ -33,6 +34,8 @@ from cloudgraft.plugins.registry import arguments, driver_class
 from cloudgraft.sdk.blocking import AnyDriver, as_driver, overrides
 from cloudgraft.sdk.driver import Driver, Place
 from cloudgraft.sdk.errors import CloudgraftError
+
+log = logging.getLogger("cloudgraft.app")
 
 _LOOKS: Final = 4  # threads for read-only calls: calls that change something may hang, and a list must still work
 
@@ -82,7 +85,7 @@ def desired_state(config: Config, dock: DockLink | None = None) -> DesiredState:
     unpriced = [g.id for g in groups if g.price is None and _knows_no_price(classes.get(g.cloud))]
     problems += missing_prices(config, unpriced)
     if problems:
-        raise ConfigError(problems)
+        raise ConfigError(list(dict.fromkeys(problems)))  # a spread group has each problem once per zone and shape
     return DesiredState(cluster=config.cluster, clouds=clouds, groups=groups, settings=_settings(config))
 
 
@@ -140,6 +143,10 @@ def _installed(
         make()  # reports mistakes that only the driver can find, with their place
     except CloudgraftError as error:
         raise ConfigError(refusals(error, where)) from error
+    except Exception as error:  # a bug of the driver; its message may hold a secret
+        log.exception("a driver cannot be made", extra={"cloud": name})
+        hint = "the log says where; its author must correct that"
+        raise where.error(f"the driver {cloud.driver} failed with {type(error).__name__}", hint) from error
     return make
 
 

@@ -19,10 +19,10 @@ from cloudgraft.validation.problems import ConfigError
 def machine_settings(settings_type: type | None, group: NodeGroupConfig, where: Where) -> dict[str, object]:
     """A group's `machine:` section as its driver gets it: as it is in the file, but with absolute paths.
 
-    ``settings_type`` is the driver's ``MachineSettings``, which validates the section; None accepts it as it is.
+    ``settings_type`` is the driver's ``MachineSettings``, which validates the section; None and dict do not.
     ``where`` is the group's place: ``config.where("nodeGroups", group.index)``. Raises ConfigError with all problems.
     """
-    if settings_type is None:
+    if settings_type is None or issubclass(settings_type, dict):
         return dict(group.machine)
     strange = [key for key in group.spread if key not in keys_of(settings_type)]
     problems = [
@@ -46,7 +46,7 @@ def machine_settings(settings_type: type | None, group: NodeGroupConfig, where: 
 
 def checked_section(settings_type: type | None, section: Mapping[str, Any], where: Where) -> dict[str, object]:
     """A section at ``where``, validated by a type, as it is in the file but with absolute paths."""
-    if settings_type is None:
+    if settings_type is None or issubclass(settings_type, dict):
         return dict(section)
     parse_options(settings_type, section, where)
     absolute: dict[str, object] = _with_absolute_paths(settings_type, dict(section), where.base_dir)

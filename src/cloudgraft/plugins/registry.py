@@ -87,7 +87,7 @@ def construct(cls: type[Author], options: Mapping[str, object]) -> Author:
 
 def options_of(cls: type[Author]) -> tuple[Option, ...]:
     """Returns the options of a class, required ones first."""
-    required = _required(cls.Options) if cls.Options is not None else set()
+    required = _required(cls.Options) if keys_of(cls.Options) else set()
     found = [Option(name=name, is_required=key.field in required) for name, key in keys_of(cls.Options).items()]
     return tuple(sorted(found, key=lambda option: not option.is_required))
 
