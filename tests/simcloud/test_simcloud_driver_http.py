@@ -21,6 +21,7 @@ from cloudgraft.sdk import (
     UnavailableError,
 )
 from cloudgraft.simcloud.driver import SimulatedDriver
+from cloudgraft.simcloud.http.link import _is_stale
 from cloudgraft.simcloud.http.server import HttpServer
 from cloudgraft.simcloud.options import SimulatedOptions
 from tests.conditions import until
@@ -158,3 +159,12 @@ async def test_a_path_that_is_not_found_is_not_taken_for_a_machine_that_is_gone(
         async with driver_of(url) as driver:
             with pytest.raises(PreconditionError):
                 await driver.delete(Machine(name="m-1", machine_id="x"))
+
+
+def test_a_connection_that_another_thread_closes_counts_as_stale() -> None:
+    ours, theirs = socket.socketpair()
+    assert not _is_stale(ours)
+    ours.close()
+    theirs.close()
+    assert _is_stale(ours)
+    assert _is_stale(None)

@@ -132,7 +132,7 @@ class HttpLink:
                 if self._closed:
                     raise UnavailableError("the driver of the simulated cloud is closed")
                 self._connections.append(connection)
-        if connection.sock is None or _is_stale(connection.sock):
+        if _is_stale(connection.sock):
             connection.close()
             try:
                 connection.connect()
@@ -243,11 +243,17 @@ def _explained(data: bytes) -> tuple[str, str, float | None]:
     return code, message, float(wait) if is_number(wait) and 0 <= wait < 1e6 else None
 
 
-def _is_stale(sock: socket.socket) -> bool:
-    """Whether the other side has closed: between two calls there is nothing to read but the end."""
+def _is_stale(sock: socket.socket | None) -> bool:
+    """Whether the other side has closed: between two calls there is nothing to read but the end.
+
+    Another thread may close it at any moment, which counts as well.
+    """
     with selectors.DefaultSelector() as selector:
-        selector.register(sock, selectors.EVENT_READ)
-        return bool(selector.select(timeout=0))
+        try:
+            selector.register(sock, selectors.EVENT_READ)  # type: ignore[arg-type]  # None is a ValueError
+            return bool(selector.select(timeout=0))
+        except (ValueError, OSError):
+            return True
 
 
 def _shut(connection: http.client.HTTPConnection) -> None:
