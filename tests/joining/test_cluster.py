@@ -18,7 +18,7 @@ from cloudgraft.joining.match import ProblemKind
 from cloudgraft.kube.client import KubeClient
 from cloudgraft.kube.objects import NODES
 from tests.conditions import until
-from tests.kube.fake_api import FakeApi
+from tests.kube_api import KubeApi
 
 READY = {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:10Z"}]}
 LOST = {"conditions": [{"type": "Ready", "status": "Unknown", "lastTransitionTime": "2026-01-01T00:01:00Z"}]}
@@ -57,27 +57,27 @@ async def running(
             await task
 
 
-def join(api: FakeApi, name: str, status: dict[str, Any] | None = None, **spec: object) -> None:
+def join(api: KubeApi, name: str, status: dict[str, Any] | None = None, **spec: object) -> None:
     api.store.create("nodes", "", {"metadata": {"name": name}, "spec": spec, "status": status or READY})
 
 
-def stored(api: FakeApi, name: str) -> dict[str, Any]:
+def stored(api: KubeApi, name: str) -> dict[str, Any]:
     return api.store.find("nodes", name) or {}
 
 
-def provider_id(api: FakeApi, name: str) -> str | None:
+def provider_id(api: KubeApi, name: str) -> str | None:
     found: str | None = stored(api, name).get("spec", {}).get("providerID")
     return found
 
 
-def changes(api: FakeApi) -> list[str]:
+def changes(api: KubeApi) -> list[str]:
     return [request.verb for request in api.requests if request.method != "GET"]
 
 
 # -- joining -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_node_that_joins_gets_its_provider_id_and_its_labels(api: FakeApi, client: KubeClient) -> None:
+async def test_a_node_that_joins_gets_its_provider_id_and_its_labels(api: KubeApi, client: KubeClient) -> None:
     heard: list[str] = []
     async with running(client, [WANTED]) as cluster:
         cluster.listen(lambda: heard.append("news"))
@@ -93,7 +93,7 @@ async def test_a_node_that_joins_gets_its_provider_id_and_its_labels(api: FakeAp
         assert changes(api) == ["patch"]  # both in one, and once
 
 
-async def test_a_process_that_does_not_lead_any_more_writes_nothing(api: FakeApi, client: KubeClient) -> None:
+async def test_a_process_that_does_not_lead_any_more_writes_nothing(api: KubeApi, client: KubeClient) -> None:
     """Not even with claims that nobody has taken back yet, and not when another cloud's are."""
     leads, asked = False, 0
 
@@ -114,7 +114,7 @@ async def test_a_process_that_does_not_lead_any_more_writes_nothing(api: FakeApi
 
 
 async def test_nothing_is_written_to_the_nodes_of_a_cloud_that_is_only_observed(
-    api: FakeApi, client: KubeClient
+    api: KubeApi, client: KubeClient
 ) -> None:
     """They are matched all the same, and those of other clouds are looked after."""
     seen = [replace(WANTED, is_observed=True), replace(GONE, name="m2", provider_id="lab://2", is_observed=True)]
@@ -132,7 +132,7 @@ async def test_nothing_is_written_to_the_nodes_of_a_cloud_that_is_only_observed(
         await until(lambda: provider_id(api, "m1") == "lab://1" and not stored(api, "m2"))
 
 
-async def test_the_engine_learns_since_when_a_node_is_not_ready(api: FakeApi, client: KubeClient) -> None:
+async def test_the_engine_learns_since_when_a_node_is_not_ready(api: KubeApi, client: KubeClient) -> None:
     join(api, "m1", providerID="lab://1")
     async with running(client, [WANTED]) as cluster:
         await until(lambda: (joined := cluster.joined("m1")) is not None and joined.unready_since is None)
@@ -140,7 +140,7 @@ async def test_the_engine_learns_since_when_a_node_is_not_ready(api: FakeApi, cl
         await until(lambda: (joined := cluster.joined("m1")) is not None and joined.unready_since == 1_767_225_660.0)
 
 
-async def test_a_provider_id_that_another_client_set_first_stays(api: FakeApi, client: KubeClient) -> None:
+async def test_a_provider_id_that_another_client_set_first_stays(api: KubeApi, client: KubeClient) -> None:
     """R30: immutable once set. The patch is based on the version that was seen."""
     async with running(client, [WANTED]) as cluster:
         await until(lambda: cluster.is_known)
@@ -154,7 +154,7 @@ async def test_a_provider_id_that_another_client_set_first_stays(api: FakeApi, c
 
 
 async def test_a_node_that_many_change_at_once_is_written_when_it_rests(
-    api: FakeApi, client: KubeClient, caplog: pytest.LogCaptureFixture
+    api: KubeApi, client: KubeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A change based on an old version is refused, and made again on the new one; that is no trouble."""
     caplog.set_level(logging.WARNING, logger="cloudgraft.joining")
@@ -167,7 +167,7 @@ async def test_a_node_that_many_change_at_once_is_written_when_it_rests(
 
 
 async def test_nothing_is_written_where_it_is_not_certain(
-    api: FakeApi, client: KubeClient, caplog: pytest.LogCaptureFixture
+    api: KubeApi, client: KubeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, logger="cloudgraft.joining")
     join(api, "a")
@@ -184,7 +184,7 @@ async def test_nothing_is_written_where_it_is_not_certain(
     assert changes(api) == ["patch"]
 
 
-async def test_a_machine_claimed_after_its_node_joined_is_matched(api: FakeApi, client: KubeClient) -> None:
+async def test_a_machine_claimed_after_its_node_joined_is_matched(api: KubeApi, client: KubeClient) -> None:
     join(api, "m1")
     async with running(client) as cluster:
         await until(lambda: cluster.is_known)
@@ -199,7 +199,7 @@ async def test_a_machine_claimed_after_its_node_joined_is_matched(api: FakeApi, 
 # -- going -------------------------------------------------------------------------------------------------------------
 
 
-async def test_the_node_of_a_machine_that_is_gone_is_removed(api: FakeApi, client: KubeClient) -> None:
+async def test_the_node_of_a_machine_that_is_gone_is_removed(api: KubeApi, client: KubeClient) -> None:
     """R57."""
     join(api, "m1", LOST, providerID="lab://1")
     join(api, "m2", LOST, providerID="lab://2")
@@ -210,7 +210,7 @@ async def test_the_node_of_a_machine_that_is_gone_is_removed(api: FakeApi, clien
     assert changes(api) == ["delete"]
 
 
-async def test_a_node_that_still_says_that_it_is_ready_is_given_a_minute(api: FakeApi, client: KubeClient) -> None:
+async def test_a_node_that_still_says_that_it_is_ready_is_given_a_minute(api: KubeApi, client: KubeClient) -> None:
     clock = Clock()
     join(api, "m1", providerID="lab://1")
     join(api, "m9", LOST, providerID="lab://9")
@@ -225,7 +225,7 @@ async def test_a_node_that_still_says_that_it_is_ready_is_given_a_minute(api: Fa
 
 
 async def test_the_node_of_a_machine_that_is_back_under_the_same_provider_id_stays(
-    api: FakeApi, client: KubeClient
+    api: KubeApi, client: KubeClient
 ) -> None:
     again = replace(WANTED, name="m2", labels={})
     join(api, "m1", LOST, providerID="lab://1")
@@ -238,7 +238,7 @@ async def test_the_node_of_a_machine_that_is_back_under_the_same_provider_id_sta
 
 
 async def test_a_node_that_was_made_anew_under_the_same_name_is_not_the_one_that_is_removed(
-    api: FakeApi, client: KubeClient
+    api: KubeApi, client: KubeClient
 ) -> None:
     """The uid is named: what we have not seen yet cannot be meant."""
     join(api, "m1", LOST, providerID="lab://1")
@@ -258,7 +258,7 @@ async def test_a_node_that_was_made_anew_under_the_same_name_is_not_the_one_that
 
 
 async def test_while_the_api_is_away_nothing_happens_and_then_it_catches_up(
-    api: FakeApi, client: KubeClient, caplog: pytest.LogCaptureFixture
+    api: KubeApi, client: KubeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, logger="cloudgraft")
     join(api, "m2", LOST, providerID="lab://2")
@@ -282,7 +282,7 @@ async def test_while_the_api_is_away_nothing_happens_and_then_it_catches_up(
 
 
 async def test_a_missing_right_is_logged_once_and_is_a_problem_until_granted(
-    api: FakeApi, client: KubeClient, caplog: pytest.LogCaptureFixture
+    api: KubeApi, client: KubeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, logger="cloudgraft.joining")
     api.denied = {("patch", "nodes"), ("delete", "nodes")}
@@ -302,7 +302,7 @@ async def test_a_missing_right_is_logged_once_and_is_a_problem_until_granted(
 
 
 async def test_without_the_right_to_watch_it_says_so(
-    api: FakeApi, client: KubeClient, caplog: pytest.LogCaptureFixture
+    api: KubeApi, client: KubeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     api.denied = {("list", "nodes")}
     async with running(client, [WANTED]) as cluster:
@@ -311,7 +311,7 @@ async def test_without_the_right_to_watch_it_says_so(
 
 
 async def test_a_bug_does_not_end_it(
-    api: FakeApi, client: KubeClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    api: KubeApi, client: KubeClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Law 6: somebody's callback must not cost the nodes their care."""
     monkeypatch.setattr("cloudgraft.joining.cluster._AFTER_A_BUG", 0.0)

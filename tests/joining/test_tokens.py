@@ -12,7 +12,7 @@ from cloudgraft.joining.tokens import Token, Tokens
 from cloudgraft.kube.client import KubeClient
 from cloudgraft.sdk.errors import PermissionDeniedError, PreconditionError, UnavailableError
 from cloudgraft.sdk.secrecy import redacted
-from tests.kube.fake_api import FakeApi, Request
+from tests.kube_api import KubeApi, Request
 
 GROUPS = ("system:bootstrappers:kubeadm:default-node-token",)
 TTL = timedelta(minutes=30)
@@ -34,11 +34,11 @@ async def mint(minter: Tokens, name: str = "m1") -> Token:
     return await minter.mint(name, ttl=TTL, groups=GROUPS)
 
 
-def names(api: FakeApi) -> list[str]:
+def names(api: KubeApi) -> list[str]:
     return [item["metadata"]["name"] for item in api.store.items("secrets", "kube-system")]
 
 
-async def test_a_token_is_the_secret_that_kubernetes_expects(api: FakeApi, client: KubeClient) -> None:
+async def test_a_token_is_the_secret_that_kubernetes_expects(api: KubeApi, client: KubeClient) -> None:
     token = await mint(tokens(client))
     (secret,) = api.store.items("secrets", "kube-system")
     data = {key: base64.b64decode(value).decode() for key, value in secret["data"].items()}
@@ -66,7 +66,7 @@ async def test_a_token_is_shown_nowhere_while_it_is_good(client: KubeClient) -> 
     assert redacted(str(token)) == str(token)  # forgotten, so that a year of machines slows nothing
 
 
-async def test_a_second_try_gets_the_same_token_while_it_is_good(api: FakeApi, client: KubeClient) -> None:
+async def test_a_second_try_gets_the_same_token_while_it_is_good(api: KubeApi, client: KubeClient) -> None:
     clock = Clock()
     minter = tokens(client, clock)
     first = await mint(minter)
@@ -83,7 +83,7 @@ async def test_a_second_try_gets_the_same_token_while_it_is_good(api: FakeApi, c
 
 
 async def test_after_a_restart_a_token_whose_secret_is_lost_is_replaced_and_all_are_taken_back(
-    api: FakeApi, client: KubeClient
+    api: KubeApi, client: KubeClient
 ) -> None:
     first = await mint(tokens(client))
     minter = tokens(client)
@@ -94,7 +94,7 @@ async def test_after_a_restart_a_token_whose_secret_is_lost_is_replaced_and_all_
     assert names(api) == []
 
 
-async def test_a_token_is_taken_back_after_a_restart(api: FakeApi, client: KubeClient) -> None:
+async def test_a_token_is_taken_back_after_a_restart(api: KubeApi, client: KubeClient) -> None:
     await mint(tokens(client))
     await mint(tokens(client))
     await mint(tokens(client), "m2")
@@ -103,7 +103,7 @@ async def test_a_token_is_taken_back_after_a_restart(api: FakeApi, client: KubeC
     await tokens(client).settle("m1")  # NotFound is fine
 
 
-async def test_the_rights_to_create_and_delete_are_enough(api: FakeApi, client: KubeClient) -> None:
+async def test_the_rights_to_create_and_delete_are_enough(api: KubeApi, client: KubeClient) -> None:
     api.denied = {("get", "secrets"), ("list", "secrets"), ("watch", "secrets"), ("patch", "secrets")}
     minter = tokens(client)
     await mint(minter)
@@ -112,14 +112,14 @@ async def test_the_rights_to_create_and_delete_are_enough(api: FakeApi, client: 
 
 
 async def test_a_token_that_may_not_be_made_is_refused_by_the_name_of_the_right(
-    api: FakeApi, client: KubeClient
+    api: KubeApi, client: KubeClient
 ) -> None:
     api.denied = {("create", "secrets")}
     with pytest.raises(PermissionDeniedError, match="may not create secrets in the namespace kube-system"):
         await mint(tokens(client))
 
 
-async def test_what_could_not_be_deleted_is_deleted_next_time(api: FakeApi, client: KubeClient) -> None:
+async def test_what_could_not_be_deleted_is_deleted_next_time(api: KubeApi, client: KubeClient) -> None:
     minter = tokens(client)
     await mint(minter)
     api.refuse(lambda request: request.method == "DELETE", 503)
@@ -130,7 +130,7 @@ async def test_what_could_not_be_deleted_is_deleted_next_time(api: FakeApi, clie
 
 
 async def test_what_could_be_deleted_only_in_part_after_a_restart_is_deleted_next_time(
-    api: FakeApi, client: KubeClient
+    api: KubeApi, client: KubeClient
 ) -> None:
     """The first one is gone by then, which must not be taken for the end of them."""
     for _ in range(3):
@@ -150,7 +150,7 @@ async def test_what_could_be_deleted_only_in_part_after_a_restart_is_deleted_nex
     assert names(api) == []
 
 
-async def test_it_does_not_mint_for_ever(api: FakeApi, client: KubeClient, tmp_path: Path) -> None:
+async def test_it_does_not_mint_for_ever(api: KubeApi, client: KubeClient, tmp_path: Path) -> None:
     for _ in range(8):
         await mint(tokens(client))
     with pytest.raises(PreconditionError, match="kubectl -n kube-system delete secret -l"):

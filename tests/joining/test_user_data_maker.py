@@ -22,7 +22,7 @@ from cloudgraft.joining.user_data import UserDataMaker
 from cloudgraft.kube.client import KubeClient
 from cloudgraft.sdk.errors import InvalidArgumentError, PermissionDeniedError
 from cloudgraft.sdk.types import Taint
-from tests.kube.fake_api import FakeApi
+from tests.kube_api import KubeApi
 
 AUTHORITY = new_authority(Validity.days(3))
 CA = AUTHORITY.certificate_pem.decode()
@@ -370,7 +370,7 @@ def test_an_authority_that_is_none_is_refused() -> None:
 
 
 async def test_what_is_too_large_for_the_cloud_is_refused_before_a_token_is_made(
-    api: FakeApi, client: KubeClient
+    api: KubeApi, client: KubeClient
 ) -> None:
     tokens = Tokens(client, cluster="prod")
     plan = JoinPlan(template="é" * 50 + "{{ token }}", file="f")
@@ -383,7 +383,7 @@ async def test_what_is_too_large_for_the_cloud_is_refused_before_a_token_is_made
     assert len(text.encode()) == 123
 
 
-async def test_a_machine_gets_a_token_of_its_own_and_the_same_text_again(api: FakeApi, client: KubeClient) -> None:
+async def test_a_machine_gets_a_token_of_its_own_and_the_same_text_again(api: KubeApi, client: KubeClient) -> None:
     tokens = Tokens(client, cluster="prod")
     plan = JoinPlan(
         template="{{ token }} {{ token_id }} {{ token_secret }}",
@@ -402,7 +402,7 @@ async def test_a_machine_gets_a_token_of_its_own_and_the_same_text_again(api: Fa
     assert api.store.items("secrets") == []
 
 
-async def test_a_token_is_made_only_where_one_is_used(api: FakeApi, client: KubeClient) -> None:
+async def test_a_token_is_made_only_where_one_is_used(api: KubeApi, client: KubeClient) -> None:
     tokens = Tokens(client, cluster="prod")
     plans = {
         "none": JoinPlan(template="hello", file="f"),
@@ -416,7 +416,7 @@ async def test_a_token_is_made_only_where_one_is_used(api: FakeApi, client: Kube
     assert api.requests == []
 
 
-async def test_a_token_is_taken_back_though_no_group_gets_one_any_more(api: FakeApi, client: KubeClient) -> None:
+async def test_a_token_is_taken_back_though_no_group_gets_one_any_more(api: KubeApi, client: KubeClient) -> None:
     """The configuration has changed between the two."""
     tokens = Tokens(client, cluster="prod")
     before = UserDataMaker({"small": JoinPlan(template="{{ token }}", file="f")}, cluster="prod", tokens=tokens)
@@ -426,7 +426,7 @@ async def test_a_token_is_taken_back_though_no_group_gets_one_any_more(api: Fake
     assert api.store.items("secrets") == []
 
 
-async def test_a_token_that_is_denied_is_the_machines_failure(api: FakeApi, client: KubeClient) -> None:
+async def test_a_token_that_is_denied_is_the_machines_failure(api: KubeApi, client: KubeClient) -> None:
     api.denied = {("create", "secrets")}
     tokens = Tokens(client, cluster="prod")
     plan = JoinPlan(template="{{ token }}", file="f")

@@ -7,19 +7,19 @@ import pytest
 
 from cloudgraft.kube.client import KubeClient
 from cloudgraft.kube.connect import connect
-from tests.kube.fake_api import FakeApi
+from tests.kube_api import KubeApi
 
 
 @pytest.fixture
-def api() -> Iterator[FakeApi]:
-    server = FakeApi()
+def api() -> Iterator[KubeApi]:
+    server = KubeApi()
     server.start()
     yield server
     server.stop()
 
 
 @pytest.fixture
-async def client(api: FakeApi, tmp_path: Path) -> AsyncIterator[KubeClient]:
+async def client(api: KubeApi, tmp_path: Path) -> AsyncIterator[KubeClient]:
     connected = connect(api.kubeconfig(tmp_path))
     yield connected
     await connected.close()

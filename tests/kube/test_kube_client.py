@@ -43,7 +43,7 @@ from cloudgraft.sdk.errors import (
 )
 from cloudgraft.sdk.types import Taint
 from tests.conditions import until
-from tests.kube.fake_api import TOKEN, FakeApi, Request
+from tests.kube_api import TOKEN, KubeApi, Request
 
 
 def node(name: str, **spec: object) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def any_call(_: Request) -> bool:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_list_follows_all_pages(api: FakeApi, client: KubeClient) -> None:
+async def test_a_list_follows_all_pages(api: KubeApi, client: KubeClient) -> None:
     api.page_limit = 3
     for number in range(8):
         api.store.create("nodes", "", node(f"n{number}"))
@@ -70,7 +70,7 @@ async def test_a_list_follows_all_pages(api: FakeApi, client: KubeClient) -> Non
     assert listing.version == str(api.store.version)
 
 
-async def test_a_list_that_expires_between_two_pages_says_so(api: FakeApi, client: KubeClient) -> None:
+async def test_a_list_that_expires_between_two_pages_says_so(api: KubeApi, client: KubeClient) -> None:
     api.page_limit = 1
     for number in range(2):
         api.store.create("nodes", "", node(f"n{number}"))
@@ -79,7 +79,7 @@ async def test_a_list_that_expires_between_two_pages_says_so(api: FakeApi, clien
         await client.list(NODES)
 
 
-async def test_a_node_is_read_as_far_as_it_matters(api: FakeApi, client: KubeClient) -> None:
+async def test_a_node_is_read_as_far_as_it_matters(api: KubeApi, client: KubeClient) -> None:
     manifest = node(
         "n", providerID="sim://1", unschedulable=True, taints=[{"key": "a", "value": "b", "effect": "NoExecute"}]
     )
@@ -103,13 +103,13 @@ async def test_a_node_is_read_as_far_as_it_matters(api: FakeApi, client: KubeCli
 
 
 @pytest.mark.parametrize("status", ["False", "Unknown"])
-async def test_a_node_is_ready_only_when_it_says_so(api: FakeApi, client: KubeClient, status: str) -> None:
+async def test_a_node_is_ready_only_when_it_says_so(api: KubeApi, client: KubeClient, status: str) -> None:
     created = await client.create(NODES, node("n") | {"status": {"conditions": [{"type": "Ready", "status": status}]}})
     assert not created.ready
     assert not (await client.create(NODES, node("m"))).ready
 
 
-async def test_only_bound_pods_are_listed(api: FakeApi, client: KubeClient) -> None:
+async def test_only_bound_pods_are_listed(api: KubeApi, client: KubeClient) -> None:
     api.store.create("pods", "a", pod("waiting"))
     init = [{"name": "i", "image": "x"}, {"name": "s", "restartPolicy": "Always"}]
     api.store.create("pods", "b", pod("bound", nodeName="n", hostNetwork=True, initContainers=init))
@@ -127,7 +127,7 @@ async def test_only_bound_pods_are_listed(api: FakeApi, client: KubeClient) -> N
     )
 
 
-async def test_a_list_can_be_of_one_namespace(api: FakeApi, client: KubeClient) -> None:
+async def test_a_list_can_be_of_one_namespace(api: KubeApi, client: KubeClient) -> None:
     for namespace in ("default", "kube-system"):
         manifest = {"metadata": {"name": "x"}, "spec": {"renewTime": "2026-01-02T03:04:05.000006Z"}}
         await client.create(LEASES, manifest, namespace=namespace)
@@ -135,7 +135,7 @@ async def test_a_list_can_be_of_one_namespace(api: FakeApi, client: KubeClient) 
     assert (lease.namespace, lease.renewed_at) == ("kube-system", 1767323045.000006)
 
 
-async def test_a_watch_yields_changes_after_a_version(api: FakeApi, client: KubeClient) -> None:
+async def test_a_watch_yields_changes_after_a_version(api: KubeApi, client: KubeClient) -> None:
     api.store.create("nodes", "", node("before"))
     version = (await client.list(NODES)).version
     created = api.store.create("nodes", "", node("after"))
@@ -149,7 +149,7 @@ async def test_a_watch_yields_changes_after_a_version(api: FakeApi, client: Kube
     assert [change.version for change in told] == [created["metadata"]["resourceVersion"], str(api.store.version)]
 
 
-async def test_a_watch_ends_with_a_bookmark_from_which_the_next_goes_on(api: FakeApi, client: KubeClient) -> None:
+async def test_a_watch_ends_with_a_bookmark_from_which_the_next_goes_on(api: KubeApi, client: KubeClient) -> None:
     """The object in a bookmark is a stump: a pod without containers."""
     version = (await client.list(BOUND_PODS)).version
     async with aclosing(client.watch(BOUND_PODS, version=version)) as changes:
@@ -163,7 +163,7 @@ async def test_a_watch_ends_with_a_bookmark_from_which_the_next_goes_on(api: Fak
     assert int(bookmark.version) > int(version)
 
 
-async def test_a_watch_from_a_forgotten_version_says_so(api: FakeApi, client: KubeClient) -> None:
+async def test_a_watch_from_a_forgotten_version_says_so(api: KubeApi, client: KubeClient) -> None:
     version = (await client.list(NODES)).version
     api.store.create("nodes", "", node("n"))
     api.store.compact()
@@ -183,7 +183,7 @@ async def test_a_name_is_given_once(client: KubeClient) -> None:
         await client.create(NODES, node("n"))
 
 
-async def test_a_strategic_patch_of_the_status_leaves_all_else(api: FakeApi, client: KubeClient) -> None:
+async def test_a_strategic_patch_of_the_status_leaves_all_else(api: KubeApi, client: KubeClient) -> None:
     await client.create(
         NODES, node("n", providerID="p") | {"status": {"conditions": [{"type": "Other", "status": "True"}]}}
     )
@@ -195,7 +195,7 @@ async def test_a_strategic_patch_of_the_status_leaves_all_else(api: FakeApi, cli
     assert [condition["type"] for condition in stored["status"]["conditions"]] == ["Other", "Ready"]
 
 
-async def test_a_json_patch_changes_nothing_when_its_test_fails(api: FakeApi, client: KubeClient) -> None:
+async def test_a_json_patch_changes_nothing_when_its_test_fails(api: KubeApi, client: KubeClient) -> None:
     await client.create(NODES, node("n", taints=[{"key": "mine", "effect": "NoSchedule"}]))
     remove = {"op": "remove", "path": "/spec/taints/0"}
     test = {"op": "test", "path": "/spec/taints/0/key", "value": "other"}
@@ -212,7 +212,7 @@ async def test_what_is_not_there_cannot_be_changed_or_deleted(client: KubeClient
         await client.delete(NODES, "n")
 
 
-async def test_with_a_uid_only_that_very_object_is_deleted(api: FakeApi, client: KubeClient) -> None:
+async def test_with_a_uid_only_that_very_object_is_deleted(api: KubeApi, client: KubeClient) -> None:
     created = await client.create(NODES, node("n"))
     with pytest.raises(ConflictError):
         await client.delete(NODES, "n", uid="that of an earlier one")
@@ -220,7 +220,7 @@ async def test_with_a_uid_only_that_very_object_is_deleted(api: FakeApi, client:
     assert api.store.items("nodes") == []
 
 
-async def test_a_bound_pod_gets_the_grace_it_is_given(api: FakeApi, client: KubeClient) -> None:
+async def test_a_bound_pod_gets_the_grace_it_is_given(api: KubeApi, client: KubeClient) -> None:
     api.store.create("pods", "ns", pod("p", nodeName="n"))
     await client.delete(BOUND_PODS, "p", namespace="ns")
     (waiting,) = (await client.list(BOUND_PODS)).items
@@ -229,7 +229,7 @@ async def test_a_bound_pod_gets_the_grace_it_is_given(api: FakeApi, client: Kube
     assert (await client.list(BOUND_PODS)).items == ()
 
 
-async def test_a_hostile_name_stays_one_part_of_the_path(api: FakeApi, client: KubeClient) -> None:
+async def test_a_hostile_name_stays_one_part_of_the_path(api: KubeApi, client: KubeClient) -> None:
     with pytest.raises(NotFoundError):
         await client.delete(NODES, "../namespaces/default/pods/p")
     (request,) = api.requests
@@ -263,7 +263,7 @@ def test_every_refusal_has_its_error(code: int, reason: str, expected: type[Clou
     assert str(error) == f"cannot list nodes: the Kubernetes API answered {code}: because"
 
 
-async def test_a_refusal_has_a_retry_after(api: FakeApi, client: KubeClient) -> None:
+async def test_a_refusal_has_a_retry_after(api: KubeApi, client: KubeClient) -> None:
     api.refuse(any_call, 429, {"kind": "Status", "details": {"retryAfterSeconds": 7}})
     with pytest.raises(RateLimitedError) as told:
         await client.list(NODES)
@@ -274,7 +274,7 @@ async def test_a_refusal_has_a_retry_after(api: FakeApi, client: KubeClient) -> 
     assert told.value.retry_after == 3
 
 
-async def test_the_page_of_a_proxy_is_shortened_in_the_error(api: FakeApi, client: KubeClient) -> None:
+async def test_the_page_of_a_proxy_is_shortened_in_the_error(api: KubeApi, client: KubeClient) -> None:
     api.refuse(any_call, 502, b"<html>" + b"x" * 100_000)
     with pytest.raises(UnavailableError, match="<html>") as told:
         await client.list(NODES)
@@ -283,7 +283,7 @@ async def test_the_page_of_a_proxy_is_shortened_in_the_error(api: FakeApi, clien
 
 @pytest.mark.parametrize("body", [b"hello", b"[]", b'{"items": 3}', b'{"kind": "NodeList"}'])
 async def test_an_answer_of_something_else_is_not_taken_for_a_list(
-    api: FakeApi, client: KubeClient, body: bytes
+    api: KubeApi, client: KubeClient, body: bytes
 ) -> None:
     api.refuse(any_call, 200, body)
     with pytest.raises(UnavailableError, match="not one of a Kubernetes API"):
@@ -292,7 +292,7 @@ async def test_an_answer_of_something_else_is_not_taken_for_a_list(
 
 @pytest.mark.parametrize("code", [200, 500])
 async def test_an_answer_without_end_does_not_fill_the_memory(
-    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+    api: KubeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     monkeypatch.setattr(api_module, "_MOST_BYTES", 1000)
     client = connect(api.kubeconfig(tmp_path))
@@ -304,7 +304,7 @@ async def test_an_answer_without_end_does_not_fill_the_memory(
 
 
 async def test_a_list_without_end_does_not_fill_the_memory(
-    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: KubeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api_module, "_MOST_LISTED", 10_000)
     client = connect(api.kubeconfig(tmp_path))
@@ -314,13 +314,13 @@ async def test_a_list_without_end_does_not_fill_the_memory(
     await client.close()
 
 
-async def test_a_watch_that_talks_nonsense_is_trouble(api: FakeApi, client: KubeClient) -> None:
+async def test_a_watch_that_talks_nonsense_is_trouble(api: KubeApi, client: KubeClient) -> None:
     api.refuse(any_call, 200, b'{"type": "EXPLODED", "object": {"metadata": {}}}\n')
     with pytest.raises(UnavailableError, match="not one of a Kubernetes API"):
         await anext(client.watch(NODES, version="1"))
 
 
-async def test_a_server_that_is_not_there_has_done_nothing(api: FakeApi, client: KubeClient) -> None:
+async def test_a_server_that_is_not_there_has_done_nothing(api: KubeApi, client: KubeClient) -> None:
     api.stop()
     with pytest.raises(UnavailableError, match="cannot be reached"):
         await client.create(NODES, node("n"))
@@ -328,7 +328,7 @@ async def test_a_server_that_is_not_there_has_done_nothing(api: FakeApi, client:
         await anext(client.watch(NODES, version="1"))
 
 
-async def test_a_server_that_hangs_leaves_the_outcome_unknown(api: FakeApi, tmp_path: Path) -> None:
+async def test_a_server_that_hangs_leaves_the_outcome_unknown(api: KubeApi, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         path = api.kubeconfig(tmp_path)
         config = json.loads(path.read_text())
@@ -342,7 +342,7 @@ async def test_a_server_that_hangs_leaves_the_outcome_unknown(api: FakeApi, tmp_
         await client.close()
 
 
-async def test_a_connection_that_breaks_leaves_the_outcome_unknown(api: FakeApi, client: KubeClient) -> None:
+async def test_a_connection_that_breaks_leaves_the_outcome_unknown(api: KubeApi, client: KubeClient) -> None:
     version = (await client.list(NODES)).version
     reading = asyncio.ensure_future(anext(client.watch(NODES, version=version)))
     await until(lambda: bool(api.watches("nodes")))
@@ -354,7 +354,7 @@ async def test_a_connection_that_breaks_leaves_the_outcome_unknown(api: FakeApi,
 # -- the way in --------------------------------------------------------------------------------------------------------
 
 
-async def test_the_token_is_sent_and_never_shown(api: FakeApi, tmp_path: Path) -> None:
+async def test_the_token_is_sent_and_never_shown(api: KubeApi, tmp_path: Path) -> None:
     path = api.kubeconfig(tmp_path)
     path.write_text(path.read_text().replace(TOKEN, "my-password"))
     client = connect(path)
@@ -364,7 +364,7 @@ async def test_the_token_is_sent_and_never_shown(api: FakeApi, tmp_path: Path) -
     await client.close()
 
 
-async def test_a_context_without_a_user_is_anonymous(api: FakeApi, tmp_path: Path) -> None:
+async def test_a_context_without_a_user_is_anonymous(api: KubeApi, tmp_path: Path) -> None:
     path = api.kubeconfig(tmp_path)
     config = json.loads(path.read_text())
     del config["contexts"][0]["context"]["user"]

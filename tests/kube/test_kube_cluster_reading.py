@@ -23,8 +23,8 @@ from cloudgraft.kube.watched import Watched
 from cloudgraft.sdk.errors import AuthenticationError, NotFoundError, PermissionDeniedError, PreconditionError
 from cloudgraft.sdk.quantity import Quantity
 from tests.conditions import until
-from tests.kube.fake_api import TOKEN, FakeApi
 from tests.kube.needed_rights import rights_of
+from tests.kube_api import TOKEN, KubeApi
 
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:10Z"}
 
@@ -59,7 +59,7 @@ async def test_a_node_without_a_status_is_still_one(client: KubeClient) -> None:
     assert (node.ready, node.ready_since, node.addresses, node.capacity) == (False, 0.0, (), {})
 
 
-async def test_heartbeats_are_no_news_but_their_version_is_kept(api: FakeApi, client: KubeClient) -> None:
+async def test_heartbeats_are_no_news_but_their_version_is_kept(api: KubeApi, client: KubeClient) -> None:
     """Thousands of nodes say every few minutes that nothing has changed."""
     heard = 0
 
@@ -100,14 +100,14 @@ async def test_what_a_secret_holds_is_not_read_back(client: KubeClient) -> None:
 # -- rights ------------------------------------------------------------------------------------------------------------
 
 
-async def test_it_can_ask_what_it_may_do(api: FakeApi, client: KubeClient) -> None:
+async def test_it_can_ask_what_it_may_do(api: KubeApi, client: KubeClient) -> None:
     api.denied = {("patch", "nodes")}
     assert await client.may(Right(verb="list", resource="nodes"))
     assert not await client.may(Right(verb="patch", resource="nodes"))
     assert await client.release() == "v1.34.1"
 
 
-async def test_a_refusal_names_the_right_that_is_missing(api: FakeApi, client: KubeClient) -> None:
+async def test_a_refusal_names_the_right_that_is_missing(api: KubeApi, client: KubeClient) -> None:
     api.denied = {("list", "nodes"), ("create", "secrets"), ("list", "leases")}
     with pytest.raises(PermissionDeniedError, match=r"the account may not list nodes: grant it .*rbac\.md"):
         await client.list(NODES)
@@ -152,15 +152,15 @@ def account(tmp_path: Path) -> tuple[Path, ssl.SSLContext]:
 
 
 @pytest.fixture
-def tls_api(account: tuple[Path, ssl.SSLContext]) -> Iterator[FakeApi]:
-    server = FakeApi(account[1])
+def tls_api(account: tuple[Path, ssl.SSLContext]) -> Iterator[KubeApi]:
+    server = KubeApi(account[1])
     server.start()
     yield server
     server.stop()
 
 
 async def test_a_pod_gets_in_by_its_account_and_keeps_up_with_its_token(
-    tls_api: FakeApi, account: tuple[Path, ssl.SSLContext]
+    tls_api: KubeApi, account: tuple[Path, ssl.SSLContext]
 ) -> None:
     directory = account[0]
     environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(tls_api.port)}
@@ -192,7 +192,7 @@ def test_outside_of_a_pod_it_says_so(tmp_path: Path, environment: dict[str, str]
         connect_in_cluster(tmp_path, environment=environment)
 
 
-async def test_the_token_file_of_a_kubeconfig_is_beside_it(api: FakeApi, tmp_path: Path) -> None:
+async def test_the_token_file_of_a_kubeconfig_is_beside_it(api: KubeApi, tmp_path: Path) -> None:
     path = api.kubeconfig(tmp_path)
     config = json.loads(path.read_text())
     config["users"][0]["user"] = {"tokenFile": "my-token"}

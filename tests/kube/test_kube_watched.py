@@ -13,7 +13,7 @@ from cloudgraft.kube.client import KubeClient
 from cloudgraft.kube.objects import NODES, Node
 from cloudgraft.kube.watched import Watched
 from tests.conditions import until
-from tests.kube.fake_api import FakeApi
+from tests.kube_api import KubeApi
 
 
 class Copy:
@@ -37,22 +37,22 @@ class Copy:
 
 
 @pytest.fixture
-async def copy(api: FakeApi, client: KubeClient) -> AsyncIterator[Copy]:
+async def copy(api: KubeApi, client: KubeClient) -> AsyncIterator[Copy]:
     api.store.create("nodes", "", {"metadata": {"name": "first"}})
     running = Copy(client)
     yield running
     await running.stop()
 
 
-def add(api: FakeApi, name: str) -> None:
+def add(api: KubeApi, name: str) -> None:
     api.store.create("nodes", "", {"metadata": {"name": name}})
 
 
-def remove(api: FakeApi, name: str) -> None:
+def remove(api: KubeApi, name: str) -> None:
     api.store.delete(("nodes", "", name), {})
 
 
-async def test_it_shows_what_was_there_and_what_comes_and_goes(api: FakeApi, copy: Copy) -> None:
+async def test_it_shows_what_was_there_and_what_comes_and_goes(api: KubeApi, copy: Copy) -> None:
     assert not copy.watched.is_synced
     await copy.shows("first")
     assert copy.watched.is_synced
@@ -63,7 +63,7 @@ async def test_it_shows_what_was_there_and_what_comes_and_goes(api: FakeApi, cop
     assert copy.changes == 3
 
 
-async def test_a_watch_that_ends_is_taken_up_where_it_ended(api: FakeApi, copy: Copy) -> None:
+async def test_a_watch_that_ends_is_taken_up_where_it_ended(api: KubeApi, copy: Copy) -> None:
     await until(lambda: len(api.watches("nodes")) == 1)
     add(api, "second")
     await copy.shows("first", "second")
@@ -76,7 +76,7 @@ async def test_a_watch_that_ends_is_taken_up_where_it_ended(api: FakeApi, copy: 
     assert len(api.lists("nodes")) == 1
 
 
-async def test_it_does_not_spin_on_a_server_that_ends_every_watch(api: FakeApi, copy: Copy) -> None:
+async def test_it_does_not_spin_on_a_server_that_ends_every_watch(api: KubeApi, copy: Copy) -> None:
     api.sends_bookmarks = False
     await until(lambda: len(api.watches("nodes")) == 1)
     api.refuse(lambda request: request.is_watch, 200, b"", times=1000)
@@ -87,7 +87,7 @@ async def test_it_does_not_spin_on_a_server_that_ends_every_watch(api: FakeApi, 
 
 
 async def test_it_does_not_list_everything_all_the_time_where_no_watch_is_to_be_had(
-    api: FakeApi, client: KubeClient, caplog: pytest.LogCaptureFixture
+    api: KubeApi, client: KubeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A right that is missing, or a proxy that breaks watches: thousands of nodes several times a second are much."""
     api.denied = {("watch", "nodes")}
@@ -101,7 +101,7 @@ async def test_it_does_not_list_everything_all_the_time_where_no_watch_is_to_be_
         await copy.stop()
 
 
-async def test_after_410_it_lists_again_and_finds_what_it_missed(api: FakeApi, copy: Copy) -> None:
+async def test_after_410_it_lists_again_and_finds_what_it_missed(api: KubeApi, copy: Copy) -> None:
     await until(lambda: len(api.watches("nodes")) == 1)
     api.refuse(lambda request: request.is_watch, 503, times=1)  # so that it is away for a moment
     api.end_watches()
@@ -113,7 +113,7 @@ async def test_after_410_it_lists_again_and_finds_what_it_missed(api: FakeApi, c
     assert len(api.lists("nodes")) >= 2
 
 
-async def test_an_expired_watch_lists_again(api: FakeApi, copy: Copy) -> None:
+async def test_an_expired_watch_lists_again(api: KubeApi, copy: Copy) -> None:
     await until(lambda: len(api.watches("nodes")) == 1)
     with api.store.changed:  # the watch sees both at once: the past is gone
         remove(api, "first")
@@ -122,7 +122,7 @@ async def test_an_expired_watch_lists_again(api: FakeApi, copy: Copy) -> None:
     assert len(api.lists("nodes")) == 2
 
 
-async def test_a_broken_connection_is_made_again(api: FakeApi, copy: Copy) -> None:
+async def test_a_broken_connection_is_made_again(api: KubeApi, copy: Copy) -> None:
     await until(lambda: len(api.watches("nodes")) == 1)
     api.sever()
     remove(api, "first")
@@ -131,7 +131,7 @@ async def test_a_broken_connection_is_made_again(api: FakeApi, copy: Copy) -> No
 
 
 async def test_while_the_server_is_away_the_copy_stays_and_one_warning_is_given(
-    api: FakeApi, copy: Copy, caplog: pytest.LogCaptureFixture
+    api: KubeApi, copy: Copy, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="cloudgraft.kube")
     await until(lambda: len(api.watches("nodes")) == 1)

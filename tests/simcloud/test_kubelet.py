@@ -17,7 +17,7 @@ from cloudgraft.simcloud.kubelets.kubelet import Kubelet
 from cloudgraft.simcloud.options import MachineSettings, SimulatedOptions
 from cloudgraft.simcloud.records import Order, SimMachine
 from tests.conditions import until
-from tests.kube.fake_api import FakeApi, Request
+from tests.kube_api import KubeApi, Request
 
 
 class World:
@@ -26,7 +26,7 @@ class World:
     def __init__(self, directory: Path) -> None:
         self.now = 1_767_323_045.0
         self.directory = directory
-        self.api = FakeApi()
+        self.api = KubeApi()
         self.api.start()
         options = SimulatedOptions(
             boot_time=timedelta(seconds=30), delete_time=timedelta(seconds=5), state_file=directory / "cloud.db"

@@ -96,7 +96,7 @@ def taken_back(old: MachineRecord, machine: Machine, spec: GroupSpec, fleet: Fle
     return replace(fresh, name=old.name, placeholder=old.placeholder, version=version)
 
 
-# -- Defines the kinds of events and builds events ---------------------------------------------------------------------
+# -- events ------------------------------------------------------------------------------------------------------------
 # Every event goes to the journal, the log, a metric and, where one is set, a webhook.
 
 

@@ -240,7 +240,7 @@ def purge(connection: Connection, *, gone_before: float, events_before: float, l
     return removed
 
 
-# -- Reads and takes the `fence` row: the process that writes to a SQLite journal --------------------------------------
+# -- the fence: which process writes to a SQLite journal ---------------------------------------------------------------
 # Locks exclude a second process, but a lock can be lost: its file is removed, or a file system does not support it. So
 # a process that opens the journal to write takes a new epoch, and every write checks in its own transaction that the
 # epoch is still the writer's. A process that was replaced writes nothing more. PostgreSQL has the lease for this.

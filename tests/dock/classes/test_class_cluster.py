@@ -18,7 +18,7 @@ from cloudgraft.kube.objects import MACHINE_CLASSES, SECRET_CONTENTS, SECRETS
 from cloudgraft.sdk.errors import NotFoundError, PreconditionError, UnavailableError
 from cloudgraft.sdk.secrecy import redacted
 from tests.conditions import until
-from tests.kube.fake_api import FakeApi
+from tests.kube_api import KubeApi
 
 ACME = Key(kind="AcmeMachineClass", api_version="machine.sapcloud.io/v1alpha1")
 SECRET = "correct-horse-battery"
@@ -26,7 +26,7 @@ HERE = "machines"
 DOCK = Dock.model_validate({"kubernetes": {"namespace": HERE}})
 
 
-def add_class(api: FakeApi, name: str = "small", *, namespace: str = HERE, **more: Any) -> None:
+def add_class(api: KubeApi, name: str = "small", *, namespace: str = HERE, **more: Any) -> None:
     api.store.create(
         "machineclasses",
         namespace,
@@ -42,11 +42,11 @@ def add_class(api: FakeApi, name: str = "small", *, namespace: str = HERE, **mor
     )
 
 
-def add_secret(api: FakeApi, name: str, *, namespace: str = HERE, **data: str) -> None:
+def add_secret(api: KubeApi, name: str, *, namespace: str = HERE, **data: str) -> None:
     api.store.create("secrets", namespace, {"metadata": {"name": name}, "stringData": data})
 
 
-def change(api: FakeApi, plural: str, name: str, **new: object) -> None:
+def change(api: KubeApi, plural: str, name: str, **new: object) -> None:
     api.store.patch((plural, HERE, name), lambda old: {**old, **new}, status_only=False)
 
 
@@ -55,7 +55,7 @@ def encoded(text: str) -> str:
 
 
 @pytest.fixture
-async def store(api: FakeApi, client: KubeClient) -> AsyncIterator[MachineClasses]:
+async def store(api: KubeApi, client: KubeClient) -> AsyncIterator[MachineClasses]:
     add_class(api)
     add_secret(api, "small", userData="boot", token="none")
     add_secret(api, "cloud", token=SECRET)
@@ -76,7 +76,7 @@ async def test_a_class_of_the_cluster_is_of_the_kind_that_its_provider_says(stor
     assert redacted(SECRET) == "[secret]"
 
 
-async def test_what_is_changed_there_arrives_by_watches_that_go_on(api: FakeApi, store: MachineClasses) -> None:
+async def test_what_is_changed_there_arrives_by_watches_that_go_on(api: KubeApi, store: MachineClasses) -> None:
     changes: list[tuple[object, ...]] = []
     store.on_changed(lambda *told: changes.append(told))
     before = store.ref("small", ACME)
@@ -88,7 +88,7 @@ async def test_what_is_changed_there_arrives_by_watches_that_go_on(api: FakeApi,
     assert changes == [(ACME, ["small"], []), (ACME, [], ["cloud"])]
 
 
-async def test_changes_that_drivers_cannot_see_are_not_announced(api: FakeApi, store: MachineClasses) -> None:
+async def test_changes_that_drivers_cannot_see_are_not_announced(api: KubeApi, store: MachineClasses) -> None:
     before = store.ref("small", ACME)
     change(api, "machineclasses", "small", metadata={**_metadata(api), "finalizers": ["x"]})
     add_class(api, "later", secretRef=None)
@@ -97,7 +97,7 @@ async def test_changes_that_drivers_cannot_see_are_not_announced(api: FakeApi, s
 
 
 async def test_case_36_other_namespaces_are_neither_read_nor_reached(
-    api: FakeApi, store: MachineClasses, caplog: pytest.LogCaptureFixture
+    api: KubeApi, store: MachineClasses, caplog: pytest.LogCaptureFixture
 ) -> None:
     add_class(api, "foreign", namespace="elsewhere")
     add_class(api, "thief", secretRef={"name": "admin", "namespace": "kube-system"})
@@ -112,7 +112,7 @@ async def test_case_36_other_namespaces_are_neither_read_nor_reached(
 
 
 async def test_case_39_a_class_or_secret_that_is_deleted_is_kept_for_machines_that_live(
-    api: FakeApi, store: MachineClasses
+    api: KubeApi, store: MachineClasses
 ) -> None:
     api.store.delete(("secrets", HERE, "cloud"), {})
     await until(lambda: store.classes() == [])
@@ -131,14 +131,14 @@ async def test_case_39_a_class_or_secret_that_is_deleted_is_kept_for_machines_th
     assert store.get("small", ACME).provider_spec == {"size": "s"}
 
 
-def _metadata(api: FakeApi) -> dict[str, Any]:
+def _metadata(api: KubeApi) -> dict[str, Any]:
     found = api.store.find("machineclasses", "small", HERE)
     assert found is not None
     return dict(found["metadata"])
 
 
 async def test_while_the_cluster_is_away_all_stays_and_before_it_was_read_nothing_is_denied(
-    api: FakeApi, client: KubeClient, store: MachineClasses
+    api: KubeApi, client: KubeClient, store: MachineClasses
 ) -> None:
     api.stop()
     assert store.get("small", ACME).name == "small"
@@ -151,7 +151,7 @@ async def test_while_the_cluster_is_away_all_stays_and_before_it_was_read_nothin
 
 
 async def test_case_40_errors_about_cluster_objects_hold_no_secret(
-    api: FakeApi, client: KubeClient, store: MachineClasses, caplog: pytest.LogCaptureFixture
+    api: KubeApi, client: KubeClient, store: MachineClasses, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG, "cloudgraft"):
         add_class(api, "wordy", secretRef=None, providerSpec={"adminPassword": "a-password-in-a-spec"})
@@ -167,7 +167,7 @@ def _has(store: MachineClasses, name: str) -> bool:
     return any(found.name == name for found in store.classes())
 
 
-async def test_the_two_ways_of_reading_secrets_are_two(api: FakeApi, client: KubeClient) -> None:
+async def test_the_two_ways_of_reading_secrets_are_two(api: KubeApi, client: KubeClient) -> None:
     """Who only needs to know that a Secret is there does not get what it holds."""
     add_secret(api, "cloud", token=SECRET)
     (bare,) = (await client.list(SECRETS, namespace=HERE)).items

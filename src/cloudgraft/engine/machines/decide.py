@@ -30,57 +30,8 @@ from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.sdk.errors import ErrorClass, error_from_slug
 from cloudgraft.store.records import ErrorRecord, MachineRecord, Presence, State
 
-# -- Chooses which of several machines for one intent to delete (law 3). Pure ------------------------------------------
-# A machine that joined the cluster may run pods. So no machine with a node is deleted while the kept machine has no
-# ready node, and none that may have a node is deleted while it is unclear which machine the node belongs to.
-
-
 DOUBLE: Final = "double"  # the kind of the events
 _WANTED: Final = frozenset({State.REQUESTED, State.CREATING, State.BOOTING, State.RUNNING})
-
-
-def surplus(record: MachineRecord, known: Observation, *, sees_nodes: bool) -> Machine | None:
-    """The duplicate that may be deleted now. If the intent is no longer wanted, all of its machines are deleted."""
-    there = [machine for machine in known.listed.extras if machine.state is not MachineState.DELETING]
-    if _is_wanted(record):
-        if not sees_nodes:
-            return None
-        there = [machine for machine in there if not _may_be_in_use(machine, known)]
-    return there[0] if there else None
-
-
-def is_outdone(record: MachineRecord, known: Observation) -> bool:
-    """Whether another of its machines has joined since the latest list: the next list makes it the record's own."""
-    if known.listed.machine is None or not _is_wanted(record):
-        return False
-    others = {machine.machine_id for machine in known.listed.extras}
-    rivals = known.node.rivals
-    return known.listed.machine.machine_id not in rivals.any and not others.isdisjoint(rivals.ready)
-
-
-def in_doubt(record: MachineRecord, known: Observation) -> str:
-    """The message for an operator when it is unclear which of the machines has joined; empty when it is clear."""
-    there = [machine for machine in known.listed.extras if machine.state is not MachineState.DELETING]
-    held = [machine.machine_id for machine in there if _may_be_in_use(machine, known)]
-    if known.listed.machine is None or not held or not _is_wanted(record) or is_outdone(record, known):
-        return ""
-    return (
-        f"its cloud has more than one machine for one intent, {known.listed.machine.machine_id} and {', '.join(held)}, "
-        "and nodes of the cluster do not tell which of them to keep, so that none is deleted. Find out which is in "
-        "use, and delete the others in the cloud"
-    )
-
-
-def _may_be_in_use(machine: Machine, known: Observation) -> bool:
-    kept = known.listed.machine
-    is_kept_ready = kept is not None and kept.machine_id in known.node.rivals.ready
-    return not is_kept_ready and machine.machine_id in known.node.rivals.any
-
-
-def _is_wanted(record: MachineRecord) -> bool:
-    return record.state in _WANTED or is_lost(record)
-
-
 JOIN_DEADLINE: Final = "join_deadline"  # the error code
 RETURNED: Final = "returned"  # the kind of events about machines that counted as gone and exist
 
@@ -486,3 +437,50 @@ _RULES = {
     State.DELETING: _deleting,
     State.GONE: _gone,
 }
+
+
+# -- duplicates (law 3) ------------------------------------------------------------------------------------------------
+# A machine that joined the cluster may run pods. So no machine with a node is deleted while the kept machine has no
+# ready node, and none that may have a node is deleted while it is unclear which machine the node belongs to.
+
+
+def surplus(record: MachineRecord, known: Observation, *, sees_nodes: bool) -> Machine | None:
+    """The duplicate that may be deleted now. If the intent is no longer wanted, all of its machines are deleted."""
+    there = [machine for machine in known.listed.extras if machine.state is not MachineState.DELETING]
+    if _is_wanted(record):
+        if not sees_nodes:
+            return None
+        there = [machine for machine in there if not _may_be_in_use(machine, known)]
+    return there[0] if there else None
+
+
+def is_outdone(record: MachineRecord, known: Observation) -> bool:
+    """Whether another of its machines has joined since the latest list: the next list makes it the record's own."""
+    if known.listed.machine is None or not _is_wanted(record):
+        return False
+    others = {machine.machine_id for machine in known.listed.extras}
+    rivals = known.node.rivals
+    return known.listed.machine.machine_id not in rivals.any and not others.isdisjoint(rivals.ready)
+
+
+def in_doubt(record: MachineRecord, known: Observation) -> str:
+    """The message for an operator when it is unclear which of the machines has joined; empty when it is clear."""
+    there = [machine for machine in known.listed.extras if machine.state is not MachineState.DELETING]
+    held = [machine.machine_id for machine in there if _may_be_in_use(machine, known)]
+    if known.listed.machine is None or not held or not _is_wanted(record) or is_outdone(record, known):
+        return ""
+    return (
+        f"its cloud has more than one machine for one intent, {known.listed.machine.machine_id} and {', '.join(held)}, "
+        "and nodes of the cluster do not tell which of them to keep, so that none is deleted. Find out which is in "
+        "use, and delete the others in the cloud"
+    )
+
+
+def _may_be_in_use(machine: Machine, known: Observation) -> bool:
+    kept = known.listed.machine
+    is_kept_ready = kept is not None and kept.machine_id in known.node.rivals.ready
+    return not is_kept_ready and machine.machine_id in known.node.rivals.any
+
+
+def _is_wanted(record: MachineRecord) -> bool:
+    return record.state in _WANTED or is_lost(record)

@@ -20,7 +20,7 @@ from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import TAINT_EFFECTS, Taint
 from cloudgraft.store.records import MachineRecord, Presence, State
 
-# -- Validates driver responses. Their mistakes must not reach the journal, a decision or an RPC. Pure -----------------
+# -- responses of drivers ----------------------------------------------------------------------------------------------
 
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from cloudgraft.engine.machines.states import amend, was_released
 from cloudgraft.sdk.driver import Machine, Ownership, PartialList
 from cloudgraft.store.records import MachineRecord, State
 
-# -- Matches renamed machines and machines of renamed clouds to their records. Pure ------------------------------------
+# -- renamed machines and clouds ---------------------------------------------------------------------------------------
 
 
 # -- renamed machines --------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from cloudgraft.engine.reconcile.observer import Observer
 from cloudgraft.sdk.driver import Machine, MachineState
 from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, State
 
-# -- Replaces machines that broke or vanished, where the autoscaler would not ------------------------------------------
+# -- repair: where the autoscaler would not replace a machine ----------------------------------------------------------
 
 
 class Repairer:
@@ -198,7 +198,7 @@ def _why(observation: Observation, now: float) -> str:
     return "it is broken"
 
 
-# -- Deletes orphans that have existed for long, without an order. This policy is off by default -----------------------
+# -- orphans: off by default -------------------------------------------------------------------------------------------
 
 
 log = logging.getLogger("cloudgraft.engine")

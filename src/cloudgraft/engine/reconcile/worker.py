@@ -48,7 +48,7 @@ from cloudgraft.sdk.errors import CloudgraftError, ErrorClass
 from cloudgraft.store.journal import JournalBrokenError, JournalUnavailableError
 from cloudgraft.store.records import Change, ErrorRecord, Event, MachineRecord, Presence, State
 
-# -- Reads a cloud's machine types and prices, as often as its driver says that they change ----------------------------
+# -- the catalog: machine types and prices -----------------------------------------------------------------------------
 
 
 log = logging.getLogger("cloudgraft.engine")

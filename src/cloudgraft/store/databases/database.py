@@ -129,7 +129,7 @@ class Database(ABC):
             raise self.failure(error, committing=True) from error
 
 
-# -- Runs blocking calls in one thread per database, in the order of arrival, each with a time limit -------------------
+# -- the thread: calls in the order of arrival, each with a time limit -------------------------------------------------
 
 
 T = TypeVar("T")
