@@ -8,7 +8,7 @@ import pytest
 
 from cloudgraft.sdk.errors import ConflictError, DeadlineError, InternalError, InvalidArgumentError, UnavailableError
 from cloudgraft.web.authentication import ClientRule, Gatekeeper
-from cloudgraft.web.pages import cursor_after, etag_of, page, revision_of
+from cloudgraft.web.pagination import cursor_after, etag_of, page, revision_of
 from cloudgraft.web.problems import error_of
 
 

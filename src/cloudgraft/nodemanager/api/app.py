@@ -25,7 +25,7 @@ from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.web.app import make_app
 from cloudgraft.web.authentication import AuditLog, Caller, Gatekeeper, allowed, unaudited
-from cloudgraft.web.pages import etag_of
+from cloudgraft.web.pagination import etag_of
 
 # -- Routes for fronts: snapshots, changes, and lookups for clients without a snapshot ---------------------------------
 

@@ -20,7 +20,7 @@ from cloudgraft.store.databases.database import Access, Database, Mode
 from cloudgraft.store.databases.layout import Layout
 from cloudgraft.store.journal import JournalBrokenError, JournalUnavailableError
 from cloudgraft.store.lease.lease_row import REPLICA, LeaseRow
-from cloudgraft.store.lease.unled import dismiss_leader, has_counter, wait_until_unled
+from cloudgraft.store.lease.no_leader import dismiss_leader, has_counter, wait_until_no_leader
 from cloudgraft.store.migrate import JOURNAL, Schema, SchemaState
 from cloudgraft.store.schema import lease
 
@@ -102,7 +102,7 @@ class PostgresDatabase(Database):
 
     def open(self, access: Access) -> SchemaState:
         """See :class:`Database`."""
-        unled = self._wait_until_unled() if access is Access.UPGRADE else None
+        unled = self._wait_until_no_leader() if access is Access.UPGRADE else None
         with self.transaction(Mode.WRITE) as connection:
             connection.execute(text("SET LOCAL statement_timeout = 0"))
             self._check_server(connection)
@@ -200,13 +200,13 @@ class PostgresDatabase(Database):
     def _has_lease(self) -> bool:
         return lease.name in self.layout.metadata.tables
 
-    def _wait_until_unled(self) -> LeaseRow | None:
+    def _wait_until_no_leader(self) -> LeaseRow | None:
         """The row of the free lease before an upgrade; None where there is no lease of this release to watch."""
         with self.transaction() as connection:
             is_older = migrate.look(connection, self.layout).schema is Schema.OLDER
             if not (is_older and self._has_lease and has_counter(connection)):
                 return None
-        return wait_until_unled(self)
+        return wait_until_no_leader(self)
 
     def _connect(self) -> psycopg.Connection[Any]:
         import psycopg  # noqa: PLC0415 - an extra; see __init__
