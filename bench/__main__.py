@@ -42,7 +42,8 @@ from bench.node_manager import (
 from bench.report import LIMIT, Report, as_json, print_tables
 from bench.transport_measure import TransportPlan, measure_transports
 from bench.transport_report import QUICK_TRANSPORT, TransportReport, print_transport_tables, transport_as_json
-from cloudgraft.certs.authority import DEFAULT_HOSTS, create_bundle
+from cloudgraft.certs.authority import create_bundle
+from cloudgraft.certs.defaults import DEFAULT_HOSTS
 
 _SIZES = (1000, 5000)
 _QUICK = {"rounds": 2, "calls": 20}

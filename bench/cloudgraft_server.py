@@ -12,7 +12,8 @@ from pathlib import Path
 from bench.child import arguments, serve_until_stdin_ends
 from bench.cluster import Cluster
 from bench.provider import BenchProvider
-from cloudgraft.certs.authority import DEFAULT_CLIENT, Bundle
+from cloudgraft.certs.authority import Bundle
+from cloudgraft.certs.defaults import DEFAULT_CLIENT
 from cloudgraft.server.serve import ServeOptions, running
 from cloudgraft.server.tls import TlsFiles
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from cloudgraft.app.discovery_server import DiscoveryServer
 from cloudgraft.certs.authority import create_bundle, issue_client
-from cloudgraft.cli.discovery_serve import DiscoveryServer
 from cloudgraft.config.programs.discovery import load_discovery
 from cloudgraft.discovery.model import ClusterSpec
 from cloudgraft.discovery.service import Discovery

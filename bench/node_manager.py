@@ -29,7 +29,8 @@ from bench.cluster import FOR_NODE, GET_OPTIONS, NODES, TARGET_SIZE, Cluster, re
 from bench.engine_fleet import desired_state, make_seed
 from bench.engine_server import SilentDriver
 from cloudgraft.app import logs
-from cloudgraft.certs.authority import DEFAULT_CLIENT, create_bundle
+from cloudgraft.certs.authority import create_bundle
+from cloudgraft.certs.defaults import DEFAULT_CLIENT
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.nodemanager.api.app import manager_app

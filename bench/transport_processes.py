@@ -26,7 +26,8 @@ from bench.engine_fleet import CLOUD, Seed, group_names
 from bench.engine_processes import cloud_process
 from bench.load import Block
 from bench.processes import ServerProcess
-from cloudgraft.certs.authority import DEFAULT_CLIENT, Bundle
+from cloudgraft.certs.authority import Bundle
+from cloudgraft.certs.defaults import DEFAULT_CLIENT
 from e2e.build import cache_directory
 
 GO, NATIVE, GRPCIO = "go", "native", "grpcio"

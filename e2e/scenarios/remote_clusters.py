@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-from cloudgraft.certs.authority import DEFAULT_CLIENT
+from cloudgraft.certs.defaults import DEFAULT_CLIENT
 from e2e.control_plane import ControlPlane, control_plane
 from e2e.kubernetes import Workload
 from e2e.liqo_clusters import GATEWAYS, SLICES, RemoteCluster, count, left_over, prepare

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from cloudgraft.admin import AdminServer
+from cloudgraft.admin.server import AdminServer
 
 
 def say(word: str) -> None:

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.admin import AdminClient, AdminServer, ClientTls
+from cloudgraft.admin.client import AdminClient, ClientTls
+from cloudgraft.admin.server import AdminServer
 from cloudgraft.certs.authority import Bundle, create_bundle, issue_client
 from cloudgraft.sdk.errors import (
     CloudgraftError,
@@ -97,7 +98,7 @@ async def test_another_user_is_told_so_in_plain_words(open_directory: Path) -> N
             path.chmod(0)  # the kernel answers its owner, who cannot become another user, as it would answer one
         code = (
             "import asyncio, os, sys\n"
-            "from cloudgraft.admin import AdminClient\n"
+            "from cloudgraft.admin.client import AdminClient\n"
             "async def main():\n"
             "    async with AdminClient(sys.argv[2]) as client:\n"
             "        await client.call('echo')\n"

@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgraft.admin import AdminClient, AdminServer
-from cloudgraft.admin.server import Method
+from cloudgraft.admin.client import AdminClient
+from cloudgraft.admin.server import AdminServer, Method
 from cloudgraft.admin.wire import LONGEST_ANSWER, LONGEST_REQUEST, decode, encode_in_slices, path_of
 from cloudgraft.sdk.errors import (
     CloudgraftError,

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.certs.authority import DEFAULT_HOSTS, Bundle, create_bundle
+from cloudgraft.certs.authority import Bundle, create_bundle
+from cloudgraft.certs.defaults import DEFAULT_HOSTS
 from cloudgraft.kube import api as api_module
 from cloudgraft.kube import client as client_module
 from cloudgraft.kube.api import Api, Call

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cloudgraft.certs.authority import DEFAULT_CLIENT, create_bundle
+from cloudgraft.certs.authority import create_bundle
+from cloudgraft.certs.defaults import DEFAULT_CLIENT
 from cloudgraft.conformance import KitConfig, Status, run
 from tests.needs import needs_native
 from tests.serve.served_clouds import Cloud

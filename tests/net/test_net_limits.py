@@ -19,9 +19,8 @@ from cloudgraft.net.connections import (
     LimitedSocket,
     RateLimitedLog,
     choose,
-    connection_limit,
-    raise_descriptor_limit,
 )
+from cloudgraft.net.descriptors import connection_limit, raise_descriptor_limit
 
 
 @contextmanager

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from cloudgraft.certs.authority import DEFAULT_CLIENT, Bundle, create_bundle
+from cloudgraft.certs.authority import Bundle, create_bundle
+from cloudgraft.certs.defaults import DEFAULT_CLIENT
 from cloudgraft.nodemanager.api.app import manager_app
 from cloudgraft.nodemanager.front.provider import FrontSettings, ManagerLink, NodeManagerProvider
 from cloudgraft.nodemanager.manager import Manager

@@ -7,12 +7,14 @@ import sys
 from multiprocessing.connection import Connection
 
 # Loaded before the fork, so that a start takes milliseconds.
-from cloudgraft.app import engine_wiring
+from cloudgraft.app import engine_wiring, reload, sidecars
 from cloudgraft.cli import serve, simcloud
 from cloudgraft.cli.main import main
+from cloudgraft.server import serve as serving
+from cloudgraft.simcloud.http.server import HttpServer
 from cloudgraft.store.databases import postgres
 
-__all__ = ["engine_wiring", "postgres", "run", "serve", "simcloud"]
+__all__ = ["HttpServer", "engine_wiring", "postgres", "reload", "run", "serve", "serving", "sidecars", "simcloud"]
 
 
 def run(log: Connection, arguments: list[str]) -> None:

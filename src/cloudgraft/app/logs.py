@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, Final, TextIO
 
-import click
 import structlog
 
 from cloudgraft.sdk.common.ratelimit import LogLimit
@@ -146,17 +145,3 @@ def _printable(_logger: object, _method: str, event: MutableMapping[str, Any]) -
 
 def _escaped(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
-def options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds -v and --log-format to a command."""
-    command = click.option(
-        "--log-format", type=click.Choice(FORMATS), default=None, help="How the log looks (default: console)."
-    )(command)
-    return click.option(
-        "-v",
-        "--verbosity",
-        type=click.IntRange(0, 10),
-        default=None,
-        help="1: errors, 2: starts, stops and reloads (default), 4: calls that Python answers, 5: every call.",
-    )(command)

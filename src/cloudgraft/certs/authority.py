@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+from cloudgraft.certs.defaults import DEFAULT_CLIENT
 from cloudgraft.certs.issue import Pair, Validity, client_pair, new_authority, reissue, server_pair
 from cloudgraft.certs.names import parse_client_name, parse_host, parse_hosts
 from cloudgraft.certs.pem import load_certificate, load_key
@@ -130,8 +131,6 @@ def _failed(path: Path, error: OSError) -> PreconditionError:
     )
 
 
-DEFAULT_CLIENT = "cluster-autoscaler-grpc-client"  # its name in the autoscaler's own example manifests
-DEFAULT_HOSTS = ("localhost", "127.0.0.1", "::1")
 What = Literal["server", "client", "all"]
 
 

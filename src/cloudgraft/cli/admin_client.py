@@ -8,18 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
-import yaml
 
-from cloudgraft.admin.client import AdminClient, ClientTls
+from cloudgraft.cli.server_file import DEFAULT_FILE, admin_address
 from cloudgraft.cli.terminal import clean, duration, fail
-from cloudgraft.config import ConfigError, parse
-from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
+from cloudgraft.sdk.errors import CloudgraftError
 
-DEFAULT_FILE: Final = Path("cloudgraft.yaml")
-_ANY: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}  # noqa: S104 - addresses to listen on
+if TYPE_CHECKING:
+    from cloudgraft.admin.client import AdminClient, ClientTls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +43,16 @@ class Admin:
 
     def connect(self) -> AdminClient:
         """A client of the server, not connected yet."""
+        from cloudgraft.admin.client import AdminClient
+
         if self.address and self.config is not None:
             raise click.UsageError("--config and --admin exclude each other: use one of them")
-        address = self.address or _address_in(self.config or _default())
+        address = self.address or admin_address(self.config or _default())
         return AdminClient(address, tls=self._tls(address), timeout=self.timeout.total_seconds())
 
     def _tls(self, address: str) -> ClientTls | None:
+        from cloudgraft.admin.client import ClientTls
+
         given = (self.cert, self.key, self.cacert)
         if address.startswith(("unix:", "/")):
             if any(given):
@@ -112,40 +114,3 @@ def _default() -> Path:
             f"say which server: --config FILE, or --admin ADDRESS (there is no {DEFAULT_FILE} in this directory)"
         )
     return DEFAULT_FILE
-
-
-def _address_in(path: Path) -> str:
-    """The admin address of the server of this file.
-
-    Reads only the keys needed for that: an operator must reach a server even when its file has become invalid, or names
-    secrets that only the server may read.
-    """
-    try:
-        data = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:  # ValueError: an impossible date
-        why = error.strerror if isinstance(error, OSError) else "it is not YAML"
-        raise InvalidArgumentError(f"cannot read {path}: {why}; --admin ADDRESS does without it") from error
-    admin, store = (_section(data, key) for key in ("admin", "store"))
-    listen = admin.get("listen")
-    if isinstance(listen, str) and not listen.startswith("unix:"):
-        host, colon, port = listen.rpartition(":")
-        return f"{_ANY.get(host, host)}{colon}{port}"
-    kept = {"postgresql": "any/any", "user": "any"} if store.get("postgresql") else {"path": store.get("path")}
-    least = {
-        "cluster": "any",
-        "providers": [{"type": "memory"}],
-        "admin": {"listen": listen} if listen is not None else {},
-        "store": {key: value for key, value in kept.items() if value is not None},
-    }
-    try:
-        return parse(yaml.safe_dump(least), path.absolute().parent, name=str(path)).admin_address()
-    except ConfigError as error:
-        what = "; ".join(problem.message for problem in error.problems)
-        raise InvalidArgumentError(
-            f"{path} does not say where the server listens for operators: {what}; --admin ADDRESS does without it"
-        ) from error
-
-
-def _section(data: object, key: str) -> dict[str, Any]:
-    value = data.get(key) if isinstance(data, dict) else None
-    return value if isinstance(value, dict) else {}

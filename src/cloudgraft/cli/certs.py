@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-import yaml
 from rich.console import Console
 from rich.table import Column, Table
 
-from cloudgraft.certs.authority import DEFAULT_CLIENT, DEFAULT_HOSTS, Bundle, What, create_bundle, issue_client, renew
-from cloudgraft.certs.inspect import CertificateInfo, Report, inspect_path
-from cloudgraft.certs.names import join_host_port, parse_client_name
-from cloudgraft.certs.pem import load_certificate
+from cloudgraft.certs.defaults import DEFAULT_CLIENT, DEFAULT_HOSTS
 from cloudgraft.cli.terminal import examples, print_json
+
+if TYPE_CHECKING:
+    from cloudgraft.certs.authority import Bundle, What
+    from cloudgraft.certs.inspect import CertificateInfo, Report
 
 _PORT = 8086
 _directory = click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
@@ -65,6 +66,12 @@ def _init(directory: Path, hosts: tuple[str, ...], client_name: str, days: int, 
     localhost, 127.0.0.1 and ::1 are always among the server's names. Nothing that exists is overwritten. Then prints
     what to write into cloudgraft.yaml and into the autoscaler's cloud-config.
     """
+    import yaml
+
+    from cloudgraft.certs.authority import create_bundle
+    from cloudgraft.certs.names import parse_client_name
+    from cloudgraft.certs.pem import load_certificate
+
     bundle = create_bundle(
         directory, hosts=[*hosts, *DEFAULT_HOSTS], client_name=client_name, days=days, ca_days=ca_days
     )
@@ -98,6 +105,8 @@ def _server_section(bundle: Bundle, client_name: str, *, public: bool) -> dict[s
 
 
 def _cloud_config(bundle: Bundle, hosts: tuple[str, ...]) -> dict[str, str]:
+    from cloudgraft.certs.names import join_host_port
+
     host = next((host.strip("[]") for host in hosts if not host.startswith("*")), DEFAULT_HOSTS[0])
     return {
         "address": join_host_port(host, _PORT),
@@ -117,6 +126,8 @@ def _client(directory: Path, name: str, days: int, output: str) -> None:
 
     Put NAME into `allowedClients` of cloudgraft.yaml as well.
     """
+    from cloudgraft.certs.authority import Bundle, issue_client
+
     certificate, key = issue_client(directory, name, days=days)
     if output == "json":
         print_json({"cert": str(certificate), "key": str(key), "cacert": str(Bundle.at(directory).ca_cert)})
@@ -143,6 +154,8 @@ def _renew(directory: Path, what: What, hosts: tuple[str, ...], days: int, *, ke
     A running server reads the new files by itself and drops no connection. The authority is kept, so nobody else has
     to change anything; when it ends sooner than the new certificates would, they are cut to its end with a warning.
     """
+    from cloudgraft.certs.authority import renew
+
     renewal = renew(directory, what=what, days=days, add_hosts=hosts, keep_keys=keep_keys)
     for warning in renewal.warnings:
         click.echo(f"Warning: {warning}", err=True)
@@ -169,6 +182,8 @@ def _show(context: click.Context, path: Path, address: str | None, output: str) 
 
     Exit code 1 when something is expired or wrong, 0 otherwise; what ends within 30 days is only a warning.
     """
+    from cloudgraft.certs.inspect import inspect_path
+
     report, now = inspect_path(path, address=address), datetime.now(UTC)
     if output == "json":
         print_json(_as_json(report, now))

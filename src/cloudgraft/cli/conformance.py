@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
-import signal
 import sys
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Final
 
 import click
-from rich.console import Console, RenderableType
 
-from cloudgraft.cli.terminal import clean, console, examples, fail
-from cloudgraft.conformance.checks import CHECKS
-from cloudgraft.conformance.kit import KitConfig
-from cloudgraft.conformance.releases import NEWEST, Release
-from cloudgraft.conformance.render.for_programs import to_json, to_junit
-from cloudgraft.conformance.render.html import to_html
-from cloudgraft.conformance.render.table import progress_line, rule_rows, rules_json, rules_view, view
-from cloudgraft.conformance.report import Report
-from cloudgraft.conformance.rules import RULES
-from cloudgraft.conformance.run import Session, selected
-from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError
-from cloudgraft.server.signals import run_or_interrupt
-
-_USAGE: Final = 2  # exit code for wrong usage
+from cloudgraft.cli.terminal import examples
+from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 
 
 def _names(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     """The values of --only: rules in upper case, checks by their names."""
+    if not given:
+        return ()
+    from cloudgraft.conformance.rules import RULES
+    from cloudgraft.conformance.run import selected
+
     words = [word.strip() for text in given for word in text.split(",") if word.strip()]
     names = [word.upper() if word.upper() in RULES else word for word in words]
     try:
@@ -41,6 +28,10 @@ def _names(_context: click.Context, _option: click.Parameter, given: tuple[str, 
 
 
 def _release(_context: click.Context, _option: click.Parameter, text: str) -> str:
+    from cloudgraft.conformance.releases import NEWEST, Release
+
+    if not text:
+        return str(NEWEST)
     try:
         Release.parse(text)
     except CloudgraftError as error:
@@ -66,7 +57,7 @@ def _release(_context: click.Context, _option: click.Parameter, text: str) -> st
 @click.option("--allow-existing", is_flag=True, help="Work with a group that has machines; they are not touched.")
 @click.option("--only", multiple=True, callback=_names, metavar="R49,T6", help="Only these rules or checks.")
 @click.option(
-    "--release", default=str(NEWEST), callback=_release, show_default=True, help="Call as this autoscaler does."
+    "--release", default="", callback=_release, show_default="the newest", help="Call as this autoscaler does."
 )
 @click.option("--junit", default="", metavar="FILE", help="Write the results as JUnit XML too, for CI.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "html"]), default="table", show_default=True)
@@ -100,102 +91,17 @@ def command(
     Exit code 0: all is well. 1: a must or a should is broken, or could not be judged. 2: wrong usage, or no group to
     work with.
     """
+    from cloudgraft.cli import conformance_run as run
+
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a server may send characters that this terminal cannot show
     if list_only:
-        _print_rules(only, output)
+        run.print_rules(only, output)
         return
-    config = _config(kit, address=address, cloud_config=cloud_config, group=group, allow_existing=allow_existing)
-    report = _judge(context, _session(config, only, release))
-    _print_report(report, output)
+    config = run.config_of(kit, address=address, cloud_config=cloud_config, group=group, allow_existing=allow_existing)
+    report = run.judge(context, run.session(config, only, release))
+    run.print_report(report, output)
     if junit:
-        _write(junit, to_junit(report))
+        run.write_junit(junit, report)
     context.exit(0 if report.is_passed else 1)
-
-
-def _config(kit: str, *, address: str, cloud_config: str, group: str, allow_existing: bool) -> KitConfig:
-    """The file, overridden by the options. The options give the whole address of the server, or none of it."""
-    try:
-        config = KitConfig.load(kit) if kit else KitConfig()
-    except CloudgraftError as error:
-        fail(error.message, code=_USAGE)
-    given: dict[str, object] = {}
-    if address or cloud_config:
-        given |= {"address": address, "cloud_config": cloud_config}
-    if group:
-        given["group"] = group
-    if allow_existing:
-        given["allow_existing"] = True
-    config = config.model_copy(update=given)
-    if bool(config.address) == bool(config.cloud_config):
-        raise click.UsageError("say where the server is, with one of --address, --cloud-config and --config")
-    return config
-
-
-def _session(config: KitConfig, only: Sequence[str], release: str) -> Session:
-    """A run that shows each check on standard error when it has ended."""
-    if only and not selected(only):
-        reasons = "; ".join(f"{name}: {RULES[name].unobservable}" for name in only)
-        raise click.UsageError(f"nothing from outside can see this. {reasons}")
-    shown = Console(stderr=True, highlight=False, soft_wrap=True)
-    try:
-        return Session(config, only=only, release=release, progress=lambda result: shown.print(progress_line(result)))
-    except CloudgraftError as error:
-        fail(error.message, code=_USAGE)
-
-
-def _judge(context: click.Context, session: Session) -> Report:
-    try:
-        ended = asyncio.run(
-            run_or_interrupt(
-                session.run(),
-                on_first=lambda: click.echo("interrupted: deleting what the kit made ...", err=True),
-                only_first=True,  # a second Ctrl-C would leave machines behind
-            )
-        )
-    except (InvalidArgumentError, PreconditionError) as error:
-        fail(error.message, code=_USAGE)
-    except CloudgraftError as error:
-        fail(error.message)
-    report = session.report
-    if isinstance(ended, signal.Signals):
-        left = f"left behind: {', '.join(report.left_behind)}" if report.left_behind else "what it made is deleted"
-        click.echo(f"interrupted after {len(report.results)} checks; {clean(left)}", err=True)
-        context.exit(128 + ended)
-    return report
-
-
-def _print_rules(only: Sequence[str], output: str) -> None:
-    table = rule_rows(CHECKS, only)
-    if output == "html":
-        raise click.UsageError("--list is shown as a table or as json")
-    if output == "json":
-        click.echo(rules_json(table))
-    else:
-        _print(rules_view(table))
-
-
-def _print_report(report: Report, output: str) -> None:
-    if output == "table":
-        _print(view(report))
-    else:
-        click.echo(to_json(report) if output == "json" else to_html(report), nl=output == "json")
-
-
-def _print(shown: RenderableType) -> None:
-    """Prints for people; in a pipe without the padding of tables."""
-    out = console()
-    if out.is_terminal:
-        out.print(shown)
-        return
-    with out.capture() as captured:
-        out.print(shown)
-    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
-
-
-def _write(path: str, text: str) -> None:
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        fail(f"cannot write {path}: {error}")

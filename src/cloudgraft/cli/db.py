@@ -9,22 +9,18 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, Final, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from cloudgraft.app.journals import database_at, database_from
 from cloudgraft.cli.terminal import examples, output_option, print_table
-from cloudgraft.config import load
 from cloudgraft.sdk.common.files import exists
 from cloudgraft.sdk.errors import AlreadyExistsError, PreconditionError
-from cloudgraft.store.databases.database import Access, Database
-from cloudgraft.store.identity import Configured, settle_owner
-from cloudgraft.store.maintenance.check import Report, check_journal
-from cloudgraft.store.maintenance.repair import repair_journal
-from cloudgraft.store.maintenance.transfer import export_lines, import_lines
-from cloudgraft.store.migrate import Schema
-from cloudgraft.store.schema import HEAD
+
+if TYPE_CHECKING:
+    from cloudgraft.store.databases.database import Database
+    from cloudgraft.store.identity import Configured
+    from cloudgraft.store.maintenance.check import Report
 
 F = TypeVar("F", bound=Callable[..., Any])
 _STDOUT: Final = "-"
@@ -76,6 +72,8 @@ def _check(context: click.Context, store: str, config_file: Path | None, output:
 
     Changes nothing, and may run beside a server. Exit code 1 when something is wrong, with what to do about it.
     """
+    from cloudgraft.store.maintenance.check import check_journal
+
     with _database(store, config_file) as (database, configured):
         report = check_journal(database, configured)
     if output == "json":
@@ -95,6 +93,11 @@ def _upgrade(store: str, config_file: Path | None, output: str) -> None:
     A server does this to a SQLite journal by itself when it starts, and keeps a copy of the old one; so does this
     command. In PostgreSQL stop all replicas and make a backup first. A journal that does not exist is made.
     """
+    from cloudgraft.store.databases.database import Access
+    from cloudgraft.store.identity import settle_owner
+    from cloudgraft.store.migrate import Schema
+    from cloudgraft.store.schema import HEAD
+
     with _database(store, config_file) as (database, configured):
         found = database.open(Access.UPGRADE)
         settle_owner(database, configured)  # a new journal has an identity from the beginning
@@ -117,6 +120,8 @@ def _export(store: str, config_file: Path | None, target: str) -> None:
     every group's `machine` section is, as the file has it: a secret belongs into a file that is named there. A file
     appears only when it is complete, and none is overwritten.
     """
+    from cloudgraft.store.maintenance.transfer import export_lines
+
     with _database(store, config_file) as (database, _), _target(target) as stream:
         for line in export_lines(database):
             stream.write(f"{line}\n")
@@ -132,6 +137,8 @@ def _import(source: IO[str], store: str, config_file: Path | None, output: str) 
     FILE is what `cloudgraft db export` wrote; - for standard input. This is the way from SQLite to PostgreSQL. The
     cluster id comes along, so all machines stay known as ours. Refused while a server uses the journal.
     """
+    from cloudgraft.store.maintenance.transfer import import_lines
+
     with _database(store, config_file) as (database, configured):
         rows = import_lines(database, source, configured)
     if output == "json":
@@ -151,6 +158,8 @@ def _repair(store: str, config_file: Path | None, output: str, *, yes: bool) -> 
     server running on the journal. Of a SQLite journal a copy is kept as it was. Nothing is guessed; a backup is better
     where there is a recent one.
     """
+    from cloudgraft.store.maintenance.repair import repair_journal
+
     with _database(store, config_file) as (database, configured):
         findings = repair_journal(database, configured, apply=yes)
     if output == "json":
@@ -170,6 +179,10 @@ def _database(store: str, config_file: Path | None) -> Iterator[tuple[Database, 
     """Opens the journal, with the configured cluster."""
     if bool(store) == (config_file is not None):
         raise click.UsageError("say which journal, with one of --store and --config")
+    from cloudgraft.app.journals import database_at, database_from
+    from cloudgraft.config import load
+    from cloudgraft.store.identity import Configured
+
     config = load(config_file) if config_file is not None else None
     database = database_from(config) if config is not None else database_at(store)
     try:

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import io
-import logging
 import signal
 import sys
-from typing import TextIO
 
 import click
 from rich.console import Console
 
-from cloudgraft.app import logs
-from cloudgraft.demo.day import play
-from cloudgraft.demo.events import Pace, Summary
-from cloudgraft.demo.view import LivePresenter, PlainPresenter, has_room, print_summary
 from cloudgraft.sdk.errors import PreconditionError
-from cloudgraft.server.signals import run_or_interrupt
 
 _SLOWEST, _FASTEST = 0.1, 1000.0
 
@@ -55,11 +48,14 @@ def command(context: click.Context, *, plain: bool, speed: float | None) -> None
     """
     if context.invoked_subcommand is not None:
         return
+    from cloudgraft.cli.demo_run import play_live, play_plain
+    from cloudgraft.demo.view import has_room, print_summary
+
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # not every terminal has arrows and boxes
     console = Console(highlight=False)
     try:
-        summary = _play_live(console, speed) if has_room(console) and not plain else _play_plain(console, speed)
+        summary = play_live(console, speed) if has_room(console) and not plain else play_plain(console, speed)
     except KeyboardInterrupt:
         summary = signal.SIGINT
     if isinstance(summary, signal.Signals):
@@ -83,13 +79,16 @@ def liqo(context: click.Context) -> None:
     Example:
       cloudgraft demo liqo
     """
+    from cloudgraft.cli.demo_run import log_errors
+    from cloudgraft.server.signals import run_or_interrupt
+
     try:
-        from cloudgraft.demo.liqo import play as play_liqo  # noqa: PLC0415 - extras, and slow to import
+        from cloudgraft.demo.liqo import play as play_liqo
     except ModuleNotFoundError as error:
         raise PreconditionError(
             f"the demo of Liqo needs {error.name}: pip install 'cloudgraft[web,kubernetes]'"
         ) from error
-    _log_errors()
+    log_errors()
     console = Console(highlight=False)
 
     def tell(kind: str, line: str) -> None:
@@ -99,24 +98,3 @@ def liqo(context: click.Context) -> None:
     if isinstance(ended, signal.Signals):
         click.echo("interrupted; everything is stopped", err=True)
         context.exit(128 + ended)
-
-
-def _play_plain(console: Console, speed: float | None) -> Summary | signal.Signals:
-    _log_errors()
-    return asyncio.run(run_or_interrupt(play(PlainPresenter(console, Pace(speed)))))
-
-
-def _play_live(console: Console, speed: float | None) -> Summary | signal.Signals:
-    held_back = io.StringIO()  # a log line would break the display
-    _log_errors(held_back)
-    try:
-        with LivePresenter(console, Pace(speed or 1.0)) as presenter:
-            return asyncio.run(run_or_interrupt(play(presenter)))
-    finally:
-        click.echo(held_back.getvalue(), err=True, nl=False)
-
-
-def _log_errors(stream: TextIO | None = None) -> None:
-    """Logs only errors: a stock-out and a dying cluster are part of the demo, which explains them itself."""
-    logs.configure(1, "console", stream)
-    logging.getLogger("cloudgraft").setLevel(logging.ERROR)

@@ -11,22 +11,18 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
-import yaml
-from pydantic import ValidationError
 
 from cloudgraft.cli.terminal import ago, clean, examples, fail, output_option, print_json, print_table
-from cloudgraft.discovery.api.schemas import ClusterBody, ClusterView, OfferView, PricesView
-from cloudgraft.discovery.client import DiscoveryClient
 from cloudgraft.discovery.model import Cluster, ClusterSpec, ClusterState, Need, Offer, PriceList, Resources, Strategy
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
-from cloudgraft.validation.document import MAX_BYTES, decode, read_file, read_yaml
-from cloudgraft.validation.explain import explain
-from cloudgraft.validation.problems import ConfigError
-from cloudgraft.web.client import ClientTls
+
+if TYPE_CHECKING:
+    from cloudgraft.discovery.client import DiscoveryClient
+    from cloudgraft.web.client import ClientTls
 
 # -- connection --------------------------------------------------------------------------------------------------------
 
@@ -62,6 +58,7 @@ class Remote:
 
     def call(self, ask: Callable[[DiscoveryClient], Awaitable[T]]) -> T:
         """Makes one or more calls; raises CloudgraftError."""
+        from cloudgraft.discovery.client import DiscoveryClient
 
         async def run() -> T:
             async with DiscoveryClient(self.server, tls=self.tls, token_file=self.token_file, timeout=15.0) as client:
@@ -83,6 +80,8 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
         token_file: Path | None,
         **kwargs: Any,
     ) -> None:
+        from cloudgraft.web.client import ClientTls
+
         if (cert is None) != (key is None):
             raise click.UsageError("--cert and --key go together: give both, or none")
         remote = Remote(
@@ -100,6 +99,8 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
 
 def _default() -> str:
     """The server of the file in this directory. Reads only the keys needed for its address."""
+    import yaml
+
     try:
         data = yaml.safe_load(_FILE.read_text("utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
@@ -127,6 +128,8 @@ _HEADINGS = ("CLUSTER", "STATE", "FREE", "RESERVED", "NODES", "HEARTBEAT", "LABE
 @click.option("--state", type=click.Choice([state.value for state in ClusterState]), help="Only those in this state.")
 def clusters(remote: Remote, output: str, selector: str, state: str | None) -> None:
     """Show the clusters that a server knows: free and reserved resources, and whether they still report."""
+    from cloudgraft.discovery.api.schemas import ClusterView
+
     found = remote.call(lambda client: client.clusters(selector=selector, state=state or ""))
     if output == "json":
         print_json([ClusterView.of(cluster).model_dump(mode="json", by_alias=True) for cluster in found])
@@ -187,6 +190,13 @@ def put(remote: Remote, cluster: str, path: Path | None, *, cordoned: bool | Non
 
 
 def _spec(cluster: str, path: Path) -> ClusterSpec:
+    from pydantic import ValidationError
+
+    from cloudgraft.discovery.api.schemas import ClusterBody
+    from cloudgraft.validation.document import read_yaml
+    from cloudgraft.validation.explain import explain
+    from cloudgraft.validation.problems import ConfigError
+
     document = read_yaml(_read(path), str(path))
     try:
         if document.problems:
@@ -209,6 +219,8 @@ def _plain(value: Any) -> Any:
 
 
 def _read(path: Path) -> str:
+    from cloudgraft.validation.document import MAX_BYTES, decode, read_file
+
     return decode(sys.stdin.buffer.read(MAX_BYTES), "-") if str(path) == "-" else read_file(path)
 
 
@@ -236,6 +248,8 @@ def prices() -> None:
 @click.argument("cluster")
 def _show(remote: Remote, cluster: str, output: str) -> None:
     """Show all prices of a cluster, current and scheduled."""
+    from cloudgraft.discovery.api.schemas import PricesView
+
     found = remote.call(lambda client: client.prices(cluster))
     if output == "json":
         print_json([PricesView.of(one).model_dump(mode="json", by_alias=True) for one in found])
@@ -378,6 +392,8 @@ def offers(
     peered: tuple[str, ...],
 ) -> None:
     """Search for clusters that could hold a node, as the Liqo driver does, with reasons. Nothing is reserved."""
+    from cloudgraft.discovery.api.schemas import OfferView
+
     need = Need(
         resources=_resources(cpu, memory, more),
         label_selector=selector,

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from prometheus_client import CollectorRegistry
 
-from cloudgraft.app import logs
-from cloudgraft.app.dock_wiring import DockLink
-from cloudgraft.app.memory_dumps import forbid_memory_dumps
-from cloudgraft.app.reload import WatchedFile
-from cloudgraft.app.wiring import DockAlone
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.dock_connect import command as connect_command
-from cloudgraft.cli.terminal import ago, check_option, config_option, examples, output_option, print_json, print_table
-from cloudgraft.config import Config, load
-from cloudgraft.config.sections.dock import Dock
-from cloudgraft.net.connections import ListenerMetrics
+from cloudgraft.cli.terminal import (
+    ago,
+    check_option,
+    config_option,
+    examples,
+    log_options,
+    output_option,
+    print_json,
+    print_table,
+)
 from cloudgraft.sdk.errors import PreconditionError, UnsupportedError
-from cloudgraft.server.ops import OpsServer
-from cloudgraft.server.serve import settle
-from cloudgraft.server.signals import run_until_signal
+
+if TYPE_CHECKING:
+    from cloudgraft.config import Config
 
 _HEADINGS = ("KIND", "API VERSION", "DRIVER", "PROTOCOL", "WHO", "FOR", "STATE", "IN FLIGHT", "DONE", "LAST ERROR")
 
@@ -35,7 +31,7 @@ _HEADINGS = ("KIND", "API VERSION", "DRIVER", "PROTOCOL", "WHO", "FOR", "STATE",
 @click.group("dock", invoke_without_command=True)
 @config_option("The configuration file, with a section `dock` (docs/reference/configuration.md).", required=False)
 @check_option
-@logs.options
+@log_options
 @click.pass_context
 def command(
     context: click.Context, path: Path | None, verbosity: int | None, log_format: str | None, *, check: bool
@@ -64,18 +60,33 @@ def command(
         return
     if path is None:
         raise click.UsageError("say which file: --config FILE")
+    import asyncio
+    import signal
+
+    from prometheus_client import CollectorRegistry
+
+    from cloudgraft.app import logs
+    from cloudgraft.app.dock_alone import parts, section_of
+    from cloudgraft.app.dock_wiring import DockLink
+    from cloudgraft.app.memory_dumps import forbid_memory_dumps
+    from cloudgraft.app.reload import WatchedFile
+    from cloudgraft.app.wiring import DockAlone
+    from cloudgraft.config import load
+    from cloudgraft.net.connections import ListenerMetrics
+    from cloudgraft.server.signals import run_until_signal
+
     overrides = {"log.level": verbosity, "log.format": log_format}
 
     def read() -> Config:
         config = load(path, overrides=overrides)
-        _section(config)
+        section_of(config)
         return config
 
     if not check:
         forbid_memory_dumps()
     file = WatchedFile(path, read)
     config = file.load()
-    dock = _section(config)
+    dock = section_of(config)
     registry = CollectorRegistry()
     listeners = ListenerMetrics(registry)
     link = DockLink(config, dock, for_engines=True, metrics=listeners)
@@ -87,29 +98,7 @@ def command(
     logs.configure(config.log.level, config.log.format)
     signal.signal(signal.SIGHUP, lambda *_: None)  # ignored until the watch handles it
     link.register(registry)
-    asyncio.run(run_until_signal(_parts(config, alone, registry, listeners)))
-
-
-def _section(config: Config) -> Dock:
-    if config.dock is None:
-        raise config.where().error("has no section dock", "write one: it says who may dial in, and where")
-    return config.dock
-
-
-@asynccontextmanager
-async def _parts(
-    config: Config, alone: DockAlone, registry: CollectorRegistry, listeners: ListenerMetrics
-) -> AsyncIterator[None]:
-    phase = "starting"
-    async with AsyncExitStack() as stack:
-        if config.server.ops is not None:
-            ops = OpsServer(config.server.ops, registry, lambda: phase, listeners)
-            await stack.enter_async_context(ops.running())
-        await stack.enter_async_context(alone.running())
-        phase = ""
-        settle()
-        yield
-        phase = "stopping"
+    asyncio.run(run_until_signal(parts(config, alone, registry, listeners)))
 
 
 @command.command("drivers", epilog=examples("dock drivers", "dock drivers -o json"))

@@ -8,22 +8,24 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from cloudgraft.admin.client import AdminClient
 from cloudgraft.cli import admin_client
-from cloudgraft.cli.admin_client import DEFAULT_FILE, Admin
+from cloudgraft.cli.admin_client import Admin
+from cloudgraft.cli.server_file import DEFAULT_FILE
 from cloudgraft.cli.terminal import console, output_option, print_json, text
-from cloudgraft.doctor.checks import examine
 from cloudgraft.doctor.findings import Finding, Severity, exit_code
-from cloudgraft.doctor.gather import Sources, gather
-from cloudgraft.doctor.inputs import Inputs
 from cloudgraft.sdk.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from cloudgraft.admin.client import AdminClient
+    from cloudgraft.doctor.gather import Sources
+    from cloudgraft.doctor.inputs import Inputs
 
 _STYLES: Final = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 _EXAMPLES = """\b
@@ -71,6 +73,9 @@ def command(
     Changes nothing. Parts that cannot be reached are reported and skipped. Each finding says what is wrong, why it
     matters, and the command or line that fixes it.
     """
+    from cloudgraft.doctor.checks import examine
+    from cloudgraft.doctor.gather import Sources
+
     config = admin.config or (DEFAULT_FILE if DEFAULT_FILE.is_file() else None)
     sources = Sources(
         config=config,
@@ -90,6 +95,8 @@ def command(
 
 def _looked(sources: Sources) -> Inputs:
     """Collects the input, and shows the progress on a terminal."""
+    from cloudgraft.doctor.gather import gather
+
     screen = Console(stderr=True)
     with screen.status("looking …") if screen.is_terminal else nullcontext() as status:
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 from rich.table import Column, Table
 
 from cloudgraft.cli.terminal import examples, output_option
-from cloudgraft.plugins.registry import Listing, list_all
+
+if TYPE_CHECKING:
+    from cloudgraft.plugins.registry import Listing
 
 
 @click.command("drivers", epilog=examples("drivers", "drivers -o json", title="Example"))
@@ -20,6 +23,8 @@ def command(output: str) -> None:
     One that cannot be used is listed with the reason, and does not affect the others. Plugins, which are separate
     programs, need no installation and are not listed: a configuration names their command.
     """
+    from cloudgraft.plugins.registry import list_all
+
     found = list_all()
     if output == "json":
         click.echo(json.dumps([_as_json(listing) for listing in found], indent=2))

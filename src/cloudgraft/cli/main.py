@@ -9,7 +9,7 @@ import sys
 import click
 
 from cloudgraft._version import __version__
-from cloudgraft.net.connections import raise_descriptor_limit
+from cloudgraft.net.descriptors import raise_descriptor_limit
 from cloudgraft.sdk.common.library_warnings import warnings_never_raise
 from cloudgraft.sdk.errors import CloudgraftError
 

@@ -11,7 +11,6 @@ import click
 
 from cloudgraft._version import __version__
 from cloudgraft.cli.terminal import examples
-from cloudgraft.drivers.http.contract import write_receiver
 from cloudgraft.sdk.common.files import exists, is_directory
 from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, UnavailableError
 
@@ -68,6 +67,8 @@ def _provider(name: str, directory: Path | None) -> None:
 @click.argument("path", type=click.Path(path_type=Path, dir_okay=False), default=Path("receiver.py"))
 def _receiver(path: Path) -> None:
     """Write a receiver for the driver `http` to PATH (default: receiver.py): one file, in plain Python."""
+    from cloudgraft.drivers.http.contract import write_receiver
+
     write_receiver(path)
     click.echo(f"Wrote {path}. It keeps its machines in a file, so it works at once: python {path} --help")
 

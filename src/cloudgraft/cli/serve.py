@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from cloudgraft.admin.methods import engine_methods
-from cloudgraft.admin.server import AdminServer
-from cloudgraft.app import logs
-from cloudgraft.app.dock_wiring import DockLink, ListOnDriverEvent
-from cloudgraft.app.joining_wiring import ClusterLink
-from cloudgraft.app.memory_dumps import forbid_memory_dumps
-from cloudgraft.app.reload import Reloader, WatchedFile
-from cloudgraft.app.wiring import DockAlone, admin_place, assemble, make_webhook, serve_options
-from cloudgraft.cli.terminal import check_option, config_option
-from cloudgraft.config import Config, load
-from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.reporting.metrics import EngineMetrics
-from cloudgraft.sdk.errors import CloudgraftError
-from cloudgraft.server.serve import Running, serve_until_signal
-from cloudgraft.service.metrics import ServiceMetrics
+from cloudgraft.cli.terminal import check_option, config_option, log_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
+
+    from cloudgraft.server.serve import Running
 
 
 @click.command()
@@ -35,7 +23,7 @@ from cloudgraft.service.metrics import ServiceMetrics
     "--insecure", is_flag=True, help="Serve other hosts without TLS. Everybody who can reach the port has full control."
 )
 @check_option
-@logs.options
+@log_options
 def command(
     path: Path, listen: str | None, verbosity: int | None, log_format: str | None, *, insecure: bool, check: bool
 ) -> None:
@@ -57,6 +45,19 @@ def command(
     SIGTERM and SIGINT let calls in flight end; a second signal does not wait. SIGHUP, and a change of the file, bring
     new clouds, groups, guards and limits into effect at the autoscaler's next Refresh.
     """
+    import asyncio
+    import signal
+    from functools import partial
+
+    from cloudgraft.app import logs
+    from cloudgraft.app.memory_dumps import forbid_memory_dumps
+    from cloudgraft.app.reload import Reloader, WatchedFile
+    from cloudgraft.app.sidecars import Sidecars
+    from cloudgraft.app.wiring import DockAlone, assemble, serve_options
+    from cloudgraft.config import load
+    from cloudgraft.server.serve import serve_until_signal
+    from cloudgraft.service.metrics import ServiceMetrics
+
     overrides = {
         "server.listen": listen,
         "server.insecure": insecure or None,
@@ -96,66 +97,6 @@ def command(
             beside=beside,
         )
     )
-
-
-class Sidecars:
-    """Runs the parts beside the server of an engine: cluster watch, admin service, metrics, webhook, reload."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        link: ClusterLink,
-        config: Config,
-        metrics: ServiceMetrics,
-        make_reloader: Callable[[], Reloader],
-        *,
-        dock: DockLink | None,
-    ) -> None:
-        """Subscribes to events from the beginning, including a start that fails."""
-        self._engine = engine
-        self._link = link
-        self._config = config
-        self._make_reloader = make_reloader
-        self._dock = dock
-        self._listeners = metrics.listeners
-        self._webhook = make_webhook(config)
-        EngineMetrics(engine, metrics.registry, webhook=self._webhook)
-        if self._webhook is not None:
-            engine.writer.subscribe(self._webhook.tell)
-
-    def __call__(self, server: Running) -> AbstractAsyncContextManager[None]:
-        """Runs beside a gRPC server, whose clients reconnect when this process no longer leads."""
-        self._engine.on_fenced = server.drop_connections
-        return self.running(server.transport)
-
-    @asynccontextmanager
-    async def running(self, transport: str = "") -> AsyncIterator[None]:
-        """Runs all parts while the block lasts. ``transport`` is that of the autoscaler's calls, if there are any."""
-        reloader = self._make_reloader()
-        methods = engine_methods(self._engine, config_trouble=lambda: reloader.problem, transport=transport)
-        if self._dock is not None:
-            methods |= self._dock.methods()
-        admin = AdminServer(methods, admin_place(self._config), metrics=self._listeners)
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._link.running())
-            if self._webhook is not None:
-                self._webhook.start()
-                stack.callback(self._webhook.close)
-            if self._dock is not None:
-                self._dock.hub.listen(ListOnDriverEvent(self._engine))
-                await stack.enter_async_context(self._dock.running(self._leads))
-            await admin.start()
-            stack.push_async_callback(admin.stop, self._config.server.grace.total_seconds())
-            await stack.enter_async_context(reloader.watching())
-            yield
-
-    def _leads(self) -> bool:
-        """Whether this process leads: drivers dial in only at the leader."""
-        try:
-            self._engine.check_leader()
-        except CloudgraftError:
-            return False
-        return True
 
 
 def _counted(count: int, noun: str) -> str:

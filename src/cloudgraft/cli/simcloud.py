@@ -11,18 +11,19 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from cloudgraft.app import logs
+from cloudgraft.cli.terminal import log_options
 from cloudgraft.sdk.driver import Idempotency
 from cloudgraft.sdk.duration import parse_duration
 from cloudgraft.sdk.errors import InvalidArgumentError
-from cloudgraft.simcloud.chaos import Chaos
-from cloudgraft.simcloud.cloud import SimulatedCloud
-from cloudgraft.simcloud.http.server import HttpServer
-from cloudgraft.simcloud.options import SimulatedOptions
+
+if TYPE_CHECKING:
+    from cloudgraft.simcloud.chaos import Chaos
+    from cloudgraft.simcloud.cloud import SimulatedCloud
+    from cloudgraft.simcloud.options import SimulatedOptions
 
 log = logging.getLogger("cloudgraft.simcloud")
 
@@ -52,7 +53,7 @@ def _duration(_context: click.Context, _option: click.Parameter, value: str | No
 @click.option("--list-lag", callback=_duration, metavar="DURATION", help="How old the picture is that a list shows.")
 @click.option("--quota", type=click.IntRange(0), help="Machines at a time.")
 @click.option("--insecure", is_flag=True, help="Serve other hosts too, without authentication.")
-@logs.options
+@log_options
 def command(
     listen: str,
     db: Path,
@@ -78,6 +79,10 @@ def command(
       curl -X PUT 127.0.0.1:9400/chaos -d '{"create": {"lost": {"next": 1}}, "stock": {"gpu": 0}}'
       curl 127.0.0.1:9400/ledger
     """
+    from cloudgraft.app import logs
+    from cloudgraft.simcloud.cloud import SimulatedCloud
+    from cloudgraft.simcloud.http.server import HttpServer
+
     logs.configure(2 if verbosity is None else verbosity, log_format or "console")
     options = replace(_options(options_file, given), state_file=db)
     chaos = _chaos(chaos_file)
@@ -98,6 +103,8 @@ def command(
 
 def _options(path: Path | None, given: dict[str, Any]) -> SimulatedOptions:
     """The options of the file, overridden by the command line."""
+    from cloudgraft.simcloud.options import SimulatedOptions
+
     overrides = {name: value for name, value in given.items() if value is not None}
     if "idempotency" in overrides:
         overrides["idempotency"] = Idempotency(overrides["idempotency"])
@@ -105,9 +112,9 @@ def _options(path: Path | None, given: dict[str, Any]) -> SimulatedOptions:
 
 
 def _from_file(path: Path) -> SimulatedOptions:
-    # Slow to import, and rarely needed.
-    from cloudgraft.config import ConfigError, Where, parse_options  # noqa: PLC0415
-    from cloudgraft.validation.document import read_mapping  # noqa: PLC0415
+    from cloudgraft.config import ConfigError, Where, parse_options
+    from cloudgraft.simcloud.options import SimulatedOptions
+    from cloudgraft.validation.document import read_mapping
 
     document, data = read_mapping(path, "bootTime: 5s")
     unfit = [document.problem((key,), "is for the driver, not for the cloud") for key in _FOR_THE_DRIVER if key in data]
@@ -117,6 +124,8 @@ def _from_file(path: Path) -> SimulatedOptions:
 
 
 def _chaos(path: Path | None) -> Chaos:
+    from cloudgraft.simcloud.chaos import Chaos
+
     if path is None:
         return Chaos()
     try:
@@ -127,7 +136,7 @@ def _chaos(path: Path | None) -> Chaos:
 
 @contextmanager
 def _kubelet(cloud: SimulatedCloud, kubeconfig: Path) -> Iterator[None]:
-    from cloudgraft.simcloud.kubelets.kubelet import Kubelet  # noqa: PLC0415 - needs the extra `kubernetes`
+    from cloudgraft.simcloud.kubelets.kubelet import Kubelet
 
     kubelet = Kubelet(cloud, kubeconfig)
     kubelet.start()

@@ -139,6 +139,20 @@ def config_option(help_: str, *, required: bool = True) -> Callable[[F], F]:
     return click.option("-c", "--config", "path", type=click.Path(path_type=Path), required=required, help=help_)
 
 
+def log_options(command: F) -> F:
+    """Adds -v and --log-format to the command of a server."""
+    log_format = click.option(
+        "--log-format", type=click.Choice(["console", "json"]), help="How the log looks (default: console)."
+    )
+    verbosity = click.option(
+        "-v",
+        "--verbosity",
+        type=click.IntRange(0, 10),
+        help="1: errors, 2: starts, stops and reloads (default), 4: calls that Python answers, 5: every call.",
+    )
+    return verbosity(log_format(command))
+
+
 def duration(_context: click.Context, _option: click.Parameter, text: str | None) -> timedelta | None:
     """Reads an option's value such as 500ms or 1m; None when it is not given."""
     if not text:

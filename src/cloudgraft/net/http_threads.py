@@ -10,7 +10,8 @@ from http.client import LineTooLong
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Final, cast
 
-from cloudgraft.net.connections import Connections, Refuse, connection_limit
+from cloudgraft.net.connections import Connections, Refuse
+from cloudgraft.net.descriptors import connection_limit
 
 _HEADER_BYTES: Final = 16 * 1024  # of one request, its first line included
 

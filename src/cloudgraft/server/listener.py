@@ -15,7 +15,8 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
-from cloudgraft.net.connections import ListenerMetrics, connection_limit
+from cloudgraft.net.connections import ListenerMetrics
+from cloudgraft.net.descriptors import connection_limit
 from cloudgraft.sdk.common.backoff import Backoff
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, StatusCode, UnavailableError
 from cloudgraft.sdk.hosts import is_loopback_host

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from cloudgraft.net.connections import raise_descriptor_limit
+from cloudgraft.net.descriptors import raise_descriptor_limit
 from cloudgraft.sdk.blocking import BlockingProvider, as_provider
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.provider import Provider

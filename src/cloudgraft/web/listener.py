@@ -24,7 +24,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cloudgraft.certs.names import names_in_der
 from cloudgraft.certs.pem import load_authority, load_tls, stamp
-from cloudgraft.net.connections import UNKNOWN, Connections, LimitedSocket, ListenerMetrics, connection_limit
+from cloudgraft.net.connections import UNKNOWN, Connections, LimitedSocket, ListenerMetrics
+from cloudgraft.net.descriptors import connection_limit
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError, UnavailableError
 from cloudgraft.web.authentication import PEER_NAMES, REPORT_CLIENT
 from cloudgraft.web.problems import MEDIA_TYPE, problem_of

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from cloudgraft.app.discovery_server import DiscoveryServer
 from cloudgraft.certs.authority import create_bundle, issue_client
-from cloudgraft.cli.discovery_serve import DiscoveryServer
 from cloudgraft.config.programs.discovery import load_discovery
 from cloudgraft.discovery.client import DiscoveryClient
 from cloudgraft.discovery.store.vault import new_key

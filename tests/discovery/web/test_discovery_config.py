@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.cli.discovery_agent import settings_of
+from cloudgraft.app.discovery_agent import settings_of
 from cloudgraft.config.programs.discovery import DiscoveryConfig, load_discovery
 from cloudgraft.config.programs.discovery_agent import load_agent
 from cloudgraft.discovery.agent.measure import Margin

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.certs.authority import DEFAULT_HOSTS, Bundle, create_bundle
+from cloudgraft.certs.authority import Bundle, create_bundle
+from cloudgraft.certs.defaults import DEFAULT_HOSTS
 from cloudgraft.drivers.http.driver import HttpDriver
 from cloudgraft.drivers.http.options import Options
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.certs.authority import DEFAULT_HOSTS, Bundle, create_bundle
+from cloudgraft.certs.authority import Bundle, create_bundle
+from cloudgraft.certs.defaults import DEFAULT_HOSTS
 from cloudgraft.drivers.http.client import Connections
 from cloudgraft.drivers.http.driver import HttpDriver
 from cloudgraft.drivers.http.options import Options

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.certs.authority import DEFAULT_HOSTS, Bundle, create_bundle, issue_client
+from cloudgraft.certs.authority import Bundle, create_bundle, issue_client
+from cloudgraft.certs.defaults import DEFAULT_HOSTS
 from cloudgraft.config import ConfigError, Where, parse_options
 from cloudgraft.drivers.http import driver as module
 from cloudgraft.drivers.http.driver import HttpDriver

@@ -66,8 +66,8 @@ def main(socket: str, name: str, words: list[str]) -> None:
         def __init__(self, app: ASGIApp, **settings: Any) -> None:
             super().__init__(_Asking(app, socket, name), **settings)
 
-    verb = {"discovery": "discovery_serve", "node-manager": "node_manager"}[words[0]]
-    vars(importlib.import_module(f"cloudgraft.cli.{verb}"))["WebListener"] = Gated
+    server = {"discovery": "discovery_server", "node-manager": "node_manager"}[words[0]]
+    vars(importlib.import_module(f"cloudgraft.app.{server}"))["WebListener"] = Gated
     cloudgraft(words)
 
 

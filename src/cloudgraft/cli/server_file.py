@@ -1,0 +1,55 @@
+"""Finds a server's configuration file, and reads from it how commands reach that server.
+
+Reads only the keys needed for that: an operator must reach a server even when its file has become invalid, or names
+secrets that only the server may read. It is quick too: the whole file is not validated.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from cloudgraft.sdk.errors import InvalidArgumentError
+
+DEFAULT_FILE: Final = Path("cloudgraft.yaml")
+_ANY: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}  # noqa: S104 - addresses to listen on
+
+
+def admin_address(path: Path) -> str:
+    """The address where the server of this file listens for operators; raises InvalidArgumentError."""
+    data = _read(path, instead="--admin ADDRESS does without it")
+    admin, store = _section(data, "admin"), _section(data, "store")
+    listen, journal = admin.get("listen"), store.get("path")
+    if isinstance(listen, str) and not listen.startswith("unix:"):
+        return reachable(listen)
+    if isinstance(listen, str) and listen.startswith("unix:/"):
+        return listen
+    if listen is None and store.get("postgresql"):
+        return f"unix:{path.absolute().parent / 'cloudgraft'}.sock"
+    if listen is None and (journal is None or (isinstance(journal, str) and journal.strip())):
+        return f"unix:{path.absolute().parent / (journal or 'journal.db')}.sock"
+    raise InvalidArgumentError(
+        f"{path} does not say where the server listens for operators: admin.listen must be unix:/path or host:port, "
+        "and store.path the path of a file; --admin ADDRESS does without it"
+    )
+
+
+def reachable(listen: str) -> str:
+    """The address for a client on this host, of an address that a server listens on."""
+    host, colon, port = listen.rpartition(":")
+    return f"{_ANY.get(host, host)}{colon}{port}"
+
+
+def _read(path: Path, *, instead: str) -> object:
+    import yaml
+
+    try:
+        return yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:  # ValueError: an impossible date
+        why = error.strerror if isinstance(error, OSError) else "it is not YAML"
+        raise InvalidArgumentError(f"cannot read {path}: {why}; {instead}") from error
+
+
+def _section(data: object, key: str) -> dict[str, Any]:
+    value = data.get(key) if isinstance(data, dict) else None
+    return value if isinstance(value, dict) else {}
