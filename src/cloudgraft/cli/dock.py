@@ -67,7 +67,7 @@ def command(
     overrides = {"log.level": verbosity, "log.format": log_format}
 
     def read() -> Config:
-        config = load(path, overrides=overrides)
+        config = load(path, overrides=overrides, find=_check)
         _section(config)
         return config
 
@@ -88,6 +88,14 @@ def command(
     signal.signal(signal.SIGHUP, lambda *_: None)  # ignored until the watch handles it
     link.register(registry)
     asyncio.run(run_until_signal(_parts(config, alone, registry, listeners)))
+
+
+def _check(config: Config) -> None:
+    """Raises ConfigError with the problems of the dock in a file that has others too."""
+    if config.dock is not None:
+        DockLink(config, config.dock, for_engines=True)
+    elif config.where().document.find(("dock",)) is None:
+        _section(config)
 
 
 def _section(config: Config) -> Dock:

@@ -15,16 +15,17 @@ import click
 from cloudgraft.app import logs
 from cloudgraft.app.memory_dumps import forbid_memory_dumps
 from cloudgraft.app.reload import FileComposer, Reloader, WatchedFile
-from cloudgraft.app.wiring import Assembly, assemble
+from cloudgraft.app.wiring import Assembly, assemble, check_parts
 from cloudgraft.cli.serve import Sidecars
 from cloudgraft.cli.terminal import check_option, config_option
-from cloudgraft.config import Config, load
+from cloudgraft.config import Config, Problems, load
 from cloudgraft.config.section import convert
 from cloudgraft.config.sections.node_manager import NodeManager
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.nodemanager.api.app import manager_app
 from cloudgraft.nodemanager.manager import Manager
+from cloudgraft.sdk.errors import InternalError
 from cloudgraft.server.ops import OpsServer
 from cloudgraft.server.serve import settle
 from cloudgraft.server.signals import run_until_signal
@@ -65,16 +66,21 @@ def command(path: Path, listen: str | None, verbosity: int | None, log_format: s
     overrides = {"nodeManager.listen": listen, "log.level": verbosity, "log.format": log_format}
 
     def read() -> Config:
-        config = load(path, overrides=overrides)
+        config = load(path, overrides=overrides, find=_check)
         _section(config)
         return config
 
     if not check:
         forbid_memory_dumps()
     file = WatchedFile(path, read)
-    config = file.load()
+    config = load(path, overrides=overrides, find=_check)
     metrics = ServiceMetrics()
-    assembly = assemble(config, metrics)
+    problems = Problems()
+    with problems.collecting():
+        _check_kind(config)
+    with problems.collecting():
+        assembly = assemble(config, metrics)
+    problems.raise_any()
     server = NodeManagerServer(config, assembly, metrics)
     if check:
         click.echo(f"{path}: good ({len(config.groups())} groups, {len(_section(config).clients)} clients)")
@@ -103,9 +109,8 @@ class NodeManagerServer:
     def __init__(self, config: Config, assembly: Assembly, metrics: ServiceMetrics) -> None:
         """Opens nothing yet; raises an error that names what cannot be used."""
         section = _section(config)
-        if assembly.engine is None or config.providers:
-            hint = "write clouds and nodeGroups, and no providers: those belong into the file of a front"
-            raise config.where().error("is not one for a node manager", hint)
+        if assembly.engine is None:
+            raise InternalError("a node manager without an engine")  # the configuration was checked
         self.engine: Engine = assembly.engine
         self._provider = EngineProvider(self.engine)
         self._config = config
@@ -151,6 +156,29 @@ class NodeManagerServer:
     def replace(self, config: Config) -> None:
         """Applies the clients of a changed file."""
         self.gatekeeper.replace(_rules(_section(config)))
+
+
+def _check(config: Config) -> None:
+    """Raises ConfigError with the problems that all parts find in a file that has others too."""
+    problems = Problems()
+    with problems.collecting():
+        _check_kind(config)
+    with problems.collecting():
+        check_parts(config)
+    problems.raise_any()
+
+
+def _check_kind(config: Config) -> None:
+    """Raises ConfigError for a file that is not one for a node manager."""
+    document = config.where().document
+    problems = Problems()
+    if config.node_manager is None and document.find(("nodeManager",)) is None:
+        with problems.collecting():
+            _section(config)
+    if config.providers or not (config.clouds or config.node_groups):
+        hint = "write clouds and nodeGroups, and no providers: those belong into the file of a front"
+        problems.add(document.problem((), "is not one for a node manager", hint))
+    problems.raise_any()
 
 
 def _section(config: Config) -> NodeManager:

@@ -18,7 +18,7 @@ from cloudgraft.app.dock_wiring import DockLink, ListOnDriverEvent
 from cloudgraft.app.joining_wiring import ClusterLink
 from cloudgraft.app.memory_dumps import forbid_memory_dumps
 from cloudgraft.app.reload import Reloader, WatchedFile
-from cloudgraft.app.wiring import DockAlone, admin_place, assemble, make_webhook, serve_options
+from cloudgraft.app.wiring import DockAlone, admin_place, assemble, check_parts, make_webhook, serve_options
 from cloudgraft.cli.terminal import check_option, config_option
 from cloudgraft.config import Config, load
 from cloudgraft.engine.engine import Engine
@@ -65,7 +65,7 @@ def command(
     }
     if not check:
         forbid_memory_dumps()
-    file = WatchedFile(path, lambda: load(path, overrides=overrides))
+    file = WatchedFile(path, lambda: load(path, overrides=overrides, find=check_parts))
     config = file.load()
     metrics = ServiceMetrics()
     assembly = assemble(config, metrics)
