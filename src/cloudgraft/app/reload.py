@@ -20,6 +20,7 @@ from cloudgraft.config.section import changed_keys
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.groups.desired import DesiredState, Joining
 from cloudgraft.engine.new_records import happened
+from cloudgraft.sdk.common.causes import cause
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.store.records import Change, DeclaredGroup
 
@@ -196,7 +197,7 @@ class Reloader:
             return
         except Exception as error:  # a driver's bug must not end the watch
             log.exception("the changed configuration cannot be used")
-            await self._refuse(f"a driver failed with {type(error).__name__}; the log has the details")
+            await self._refuse(f"a driver failed with {cause(error)}; the log has the details")
             return
         self.problem = ""
         fixed = changed_keys(self._config, config, _REPLACED)
