@@ -125,7 +125,7 @@ def follow(annotation: Any, location: tuple[str | int, ...]) -> tuple[KeyPath, A
 _NEVER_SHOWN = {"env", "options", "machine"}  # whatever their keys are called
 _OURS_IN_A_CLOUD = {"driver", "engine"}  # all else there is the driver's own
 _UNION = "union"  # our type of an error: no type of a union fits
-_OF_A_KEY = "[key]"  # pydantic's mark for a key of a mapping that is wrong itself
+OF_A_KEY = "[key]"  # pydantic's mark for a key of a mapping that is wrong itself
 _YAML_BOOLEAN = re.compile(r"(?i)y|n|yes|no|on|off|true|false")
 _WANTED = {
     "string_type": "a string",
@@ -157,7 +157,7 @@ _LIMITS = {
 def explain(errors: Iterable[ErrorDetails], document: Document, model: Any, prefix: KeyPath = ()) -> Iterator[Problem]:
     """All problems behind the errors of one validation. ``prefix`` is the model's path in the file."""
     for error in _merged(errors, model):
-        at_key = error["loc"][-1:] == (_OF_A_KEY,)
+        at_key = error["loc"][-1:] == (OF_A_KEY,)
         own, holder = follow(model, error["loc"][:-1] if at_key else error["loc"])
         path = (*prefix, *own)
         if any(path[: len(unread)] == unread for unread in document.unread):

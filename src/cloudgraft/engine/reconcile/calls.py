@@ -23,6 +23,7 @@ from cloudgraft.engine.machines.outcomes import (
     check_prices,
     check_shapes,
 )
+from cloudgraft.sdk.common.causes import cause
 from cloudgraft.sdk.common.event_loop import contained, in_slices, within
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec
 from cloudgraft.sdk.errors import (
@@ -223,7 +224,7 @@ class Caller:
 
         def failed(error: Exception) -> CloudgraftError:
             log.error("user data could not be made", exc_info=error, extra={"cloud": self.settings.name})
-            return InternalError(f"it failed with {type(error).__name__}; the log has the details")
+            return InternalError(f"it failed with {cause(error)}; the log has the details")
 
         late = f"it was not made within {seconds:g} s"
         return await within(seconds, prepare, late=lambda: DeadlineError(late), failed=failed)
@@ -264,7 +265,7 @@ class Caller:
             log.error("a driver raised an unexpected exception", exc_info=error, extra={"cloud": cloud, "call": verb})
             # Its text may be anything. The log has it, without secrets (sdk.secrecy).
             return InternalError(
-                f"the driver of cloud {cloud} failed in {verb} with {type(error).__name__}; the log has the details"
+                f"the driver of cloud {cloud} failed in {verb} with {cause(error)}; the log has the details"
             )
 
         late = f"cloud {cloud} did not answer {verb} within {seconds:g} s"
