@@ -142,7 +142,7 @@ def _installed(
     try:
         make()  # reports mistakes that only the driver can find, with their place
     except CloudgraftError as error:
-        raise ConfigError(refusals(error, where)) from error
+        raise ConfigError(refusals(error, where, cls.Options)) from error
     except Exception as error:  # a bug of the driver; its message may hold a secret
         log.exception("a driver cannot be made", extra={"cloud": name})
         hint = "the log says where; its author must correct that"
