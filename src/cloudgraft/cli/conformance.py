@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import signal
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import Console
 
-from cloudgraft.cli.terminal import clean, console, examples, fail
+from cloudgraft.cli.report_output import print_report, print_view, tolerate_any_text, write_junit
+from cloudgraft.cli.terminal import clean, examples, fail
 from cloudgraft.conformance.checks import CHECKS
 from cloudgraft.conformance.kit import KitConfig
 from cloudgraft.conformance.releases import NEWEST, Release
-from cloudgraft.conformance.render.for_programs import to_json, to_junit
-from cloudgraft.conformance.render.html import to_html
-from cloudgraft.conformance.render.table import progress_line, rule_rows, rules_json, rules_view, view
+from cloudgraft.conformance.render.table import progress_line, rule_rows, rules_json, rules_view
 from cloudgraft.conformance.report import Report
 from cloudgraft.conformance.rules import RULES
 from cloudgraft.conformance.run import Session, selected
@@ -100,17 +96,14 @@ def command(
     Exit code 0: all is well. 1: a must or a should is broken, or could not be judged. 2: wrong usage, or no group to
     work with.
     """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a server may send characters that this terminal cannot show
+    tolerate_any_text()
     if list_only:
         _print_rules(only, output)
         return
     config = _config(kit, address=address, cloud_config=cloud_config, group=group, allow_existing=allow_existing)
     report = _judge(context, _session(config, only, release))
-    _print_report(report, output)
-    if junit:
-        _write(junit, to_junit(report))
+    print_report(report, output)
+    write_junit(report, junit)
     context.exit(0 if report.is_passed else 1)
 
 
@@ -173,29 +166,4 @@ def _print_rules(only: Sequence[str], output: str) -> None:
     if output == "json":
         click.echo(rules_json(table))
     else:
-        _print(rules_view(table))
-
-
-def _print_report(report: Report, output: str) -> None:
-    if output == "table":
-        _print(view(report))
-    else:
-        click.echo(to_json(report) if output == "json" else to_html(report), nl=output == "json")
-
-
-def _print(shown: RenderableType) -> None:
-    """Prints for people; in a pipe without the padding of tables."""
-    out = console()
-    if out.is_terminal:
-        out.print(shown)
-        return
-    with out.capture() as captured:
-        out.print(shown)
-    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
-
-
-def _write(path: str, text: str) -> None:
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        fail(f"cannot write {path}: {error}")
+        print_view(rules_view(table))
