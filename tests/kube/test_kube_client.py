@@ -39,6 +39,7 @@ from cloudgraft.sdk.errors import (
     PermissionDeniedError,
     PreconditionError,
     RateLimitedError,
+    Retry,
     UnavailableError,
 )
 from cloudgraft.sdk.types import Taint
@@ -261,6 +262,20 @@ def test_every_refusal_has_its_error(code: int, reason: str, expected: type[Clou
     error = refusal("cannot list nodes", code, body)
     assert type(error) is expected
     assert str(error) == f"cannot list nodes: the Kubernetes API answered {code}: because"
+
+
+@pytest.mark.parametrize("code", [500, 502, 503, 504])
+async def test_a_create_answered_with_5xx_may_have_been_done(api: KubeApi, client: KubeClient, code: int) -> None:
+    api.refuse(any_call, code, b"a page of a proxy")
+    with pytest.raises(CloudgraftError) as told:
+        await client.create(NODES, {"metadata": {"name": "a"}})
+    assert told.value.retry is Retry.SETTLE_FIRST
+
+
+async def test_a_create_whose_answer_is_unreadable_may_have_been_done(api: KubeApi, client: KubeClient) -> None:
+    api.refuse(any_call, 200, b"hello")
+    with pytest.raises(DeadlineError):
+        await client.create(NODES, {"metadata": {"name": "a"}})
 
 
 async def test_a_refusal_has_a_retry_after(api: KubeApi, client: KubeClient) -> None:

@@ -139,18 +139,18 @@ def _installed(
     def make() -> Driver:
         return as_driver(cls(*given), threads=threads)
 
-    made(make, where, f"the driver {cloud.driver}")  # reports mistakes that only the driver can find
+    made(make, where, f"the driver {cloud.driver}", cls.Options)  # reports mistakes that only the driver can find
     return make
 
 
-def made(make: Callable[[], T], where: Where, what: str) -> T:
-    """Makes a driver or a provider whose options are at ``where``. Raises ConfigError for whatever it raises."""
+def made(make: Callable[[], T], where: Where, what: str, options: type | None = None) -> T:
+    """Makes a driver or a provider whose options, of the class ``options``, are at ``where``. Raises ConfigError for whatever it raises."""
     try:
         return make()
     except ConfigError:
         raise
     except CloudgraftError as error:
-        raise ConfigError(refusals(error, where)) from error
+        raise ConfigError(refusals(error, where, options)) from error
     except Exception as error:  # a bug of its author; its message may hold a secret
         log.exception("%s cannot be made", what, extra={"key": dotted(where.path)})
         hint = "the log says where; its author must correct that"

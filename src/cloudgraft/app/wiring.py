@@ -244,7 +244,7 @@ def _installed(entry: EntryPointProvider, where: Where) -> Provider:
     def make() -> AnyProvider:
         return cls(*given)
 
-    return as_provider(made(make, options, f"the provider {entry.type}"))
+    return as_provider(made(make, options, f"the provider {entry.type}", getattr(cls, "Options", None)))
 
 
 def _behind_snapshot(

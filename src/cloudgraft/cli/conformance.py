@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import sys
-
 import click
 
 from cloudgraft.cli.terminal import examples
@@ -92,16 +89,14 @@ def command(
     work with.
     """
     from cloudgraft.cli import conformance_run as run
+    from cloudgraft.cli.report_output import print_report, tolerate_any_text, write_junit
 
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a server may send characters that this terminal cannot show
+    tolerate_any_text()
     if list_only:
         run.print_rules(only, output)
         return
     config = run.config_of(kit, address=address, cloud_config=cloud_config, group=group, allow_existing=allow_existing)
     report = run.judge(context, run.session(config, only, release))
-    run.print_report(report, output)
-    if junit:
-        run.write_junit(junit, report)
+    print_report(report, output)
+    write_junit(report, junit)
     context.exit(0 if report.is_passed else 1)

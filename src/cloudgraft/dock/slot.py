@@ -261,8 +261,10 @@ class RemoteSlot:
         return created(self.name, spec, wire.machine_from_pb(answer.machine))
 
     async def delete(self, machine: Machine, within: timedelta) -> None:
-        """Calls Delete."""
-        await self._ask("Delete", pb.DeleteRequest(machine=wire.machine_to_pb(machine)), pb.DeleteResponse, within)
+        """Calls Delete. A connection that breaks meanwhile is a DeadlineError: the machine may be gone."""
+        request = pb.DeleteRequest(machine=wire.machine_to_pb(machine))
+        with unknown_if_cut(machine):
+            await self._ask("Delete", request, pb.DeleteResponse, within)
 
     async def list(self, within: timedelta) -> Sequence[Machine]:
         """Calls List; the whole list is one response."""

@@ -122,6 +122,21 @@ def follow(annotation: Any, location: tuple[str | int, ...]) -> tuple[KeyPath, A
     return tuple(path), holder
 
 
+def path_in_file(annotation: Any, path: KeyPath) -> KeyPath:
+    """Returns the path with the keys of the file in place of Python's names of fields, at any depth.
+
+    An author who names a field as the class does means its key: ``boot_time`` is ``bootTime`` in the file.
+    """
+    found: list[str | int] = []
+    here = annotation
+    for part in path:
+        keys = keys_of(here)
+        name = part if part in keys else next((name for name, key in keys.items() if part == key.field), part)
+        found.append(name)
+        here = keys[str(name)].annotation if name in keys else item_type(here)
+    return tuple(found)
+
+
 _NEVER_SHOWN = {"env", "options", "machine"}  # whatever their keys are called
 _OURS_IN_A_CLOUD = {"driver", "engine"}  # all else there is the driver's own
 _UNION = "union"  # our type of an error: no type of a union fits
@@ -165,7 +180,7 @@ def explain(errors: Iterable[ErrorDetails], document: Document, model: Any, pref
         flawed = error.get("ctx", {}).get("error")
         if isinstance(flawed, FlawedError):
             for flaw in flawed.flaws:
-                yield document.problem((*path, *flaw.path), flaw.message)
+                yield document.problem((*prefix, *path_in_file(model, (*own, *flaw.path))), flaw.message)
         elif error["type"] == "extra_forbidden":
             yield unknown_key(document, path, list(keys_of(holder)))
         elif error["type"] != "too_short" or not error["input"]:  # wrong entries are reported one by one

@@ -18,7 +18,6 @@ from cloudgraft.engine.machines.outcomes import (
 )
 from cloudgraft.engine.machines.states import TRANSITIONS
 from cloudgraft.sdk.errors import (
-    AlreadyExistsError,
     CloudgraftError,
     InternalError,
     NotFoundError,
@@ -73,7 +72,7 @@ def test_only_an_error_that_says_so_settles_that_nothing_was_made(
 ) -> None:
     record = a_record(state=state, presence=presence)
     made = after(record, CreateFailed(error("because")), NOW)
-    if error.retry is Retry.SETTLE_FIRST or error is AlreadyExistsError:
+    if not error.nothing_done:
         assert made is None, "the outcome is as open as before"
         return
     new = _moved(record, made)

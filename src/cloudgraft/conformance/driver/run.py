@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from cloudgraft.conformance.check import Check, NotJudged, Violation
-from cloudgraft.conformance.driver.checks import DRIVER_CHECKS
+from cloudgraft.conformance.driver.checks import DRIVER_CHECKS, QUICK_CHECKS
 from cloudgraft.conformance.driver.settings import AnyDriver, DriverSettings
 from cloudgraft.conformance.driver.stage import DriverStage
 from cloudgraft.conformance.driver.under_test import DriverUnderTest, Marks
@@ -28,6 +28,7 @@ from cloudgraft.sdk.errors import (
 )
 
 log = logging.getLogger("cloudgraft.conformance")
+Progress = Callable[[Result], None]
 
 _BLOCKS = (Status.FAILED, Status.BLOCKED, Status.ERROR)
 # Errors that are more about the cloud or the account than about the driver.
@@ -47,36 +48,89 @@ async def judge_driver(
     settings: DriverSettings | None = None,
     *,
     only: Collection[str] = (),
-    progress: Callable[[Result], None] | None = None,
+    quick: bool = False,
+    progress: Progress | None = None,
 ) -> Report:
     """Judges a driver by real calls to its cloud, and deletes what that made, also when it is cancelled.
 
     ``make_driver`` is called several times; each call gives a driver that was not started, of the same cloud.
-    ``only`` names checks or rules; the checks that they come after run too. Machines that could not be deleted are in
-    the report; after a cancellation they are in the log, and in a note of the exception.
+    ``only`` names checks or rules; the checks that they come after run too. ``quick`` chooses the most important ones.
+    Machines that could not be deleted are in the report; after a cancellation they are in the log, and in a note of the
+    exception.
     """
-    chosen = _chosen(only)
-    under_test = DriverUnderTest(make_driver, settings or DriverSettings(), Marks())
-    results: dict[str, Result] = {}
-    started = datetime.now(UTC)
-    try:
-        for check in chosen:
-            results[check.name] = await _judge(check, under_test, results)
-            if progress is not None:
-                progress(results[check.name])
-    except BaseException as error:
-        for name in await under_test.sweep():
-            log.warning("left behind: %s", name)
-            error.add_note(f"left behind: {name}")
-        raise
-    left = await under_test.sweep()
-    return Report(
-        server=under_test.name, release="", started=started, results=tuple(results.values()), left_behind=tuple(left)
-    )
+    return await DriverSession(make_driver, settings, only=only, quick=quick).run(progress)
 
 
-def _chosen(only: Collection[str]) -> Sequence[Check[DriverStage]]:
+class DriverSession:
+    """One run whose report can be read before its end: after Ctrl-C :attr:`report` has the results until then."""
+
+    def __init__(
+        self,
+        make_driver: Callable[[], AnyDriver],
+        settings: DriverSettings | None = None,
+        *,
+        only: Collection[str] = (),
+        quick: bool = False,
+    ) -> None:
+        """Validates the arguments; makes no driver yet."""
+        self.checks = chosen(only, quick=quick)
+        self._under_test = DriverUnderTest(make_driver, settings or DriverSettings(), Marks())
+        self._results: dict[str, Result] = {}
+        self._started = datetime.now(UTC)
+        self._left: Sequence[str] = ()
+
+    @property
+    def marks(self) -> Marks:
+        """The names and tags of this run's machines."""
+        return self._under_test.marks
+
+    @property
+    def most_machines(self) -> int:
+        """The most machines that it has at the same time."""
+        return self._under_test.settings.most_machines
+
+    @property
+    def all_machines(self) -> int:
+        """The most machines that it creates in all."""
+        return 3 * len(self.checks) + 4 * self.most_machines
+
+    def expected(self, list_delay: timedelta) -> timedelta:
+        """About how long the run takes where calls are quick and the list is so late."""
+        return timedelta(seconds=20) + 2 * list_delay * len(self.checks)
+
+    @property
+    def report(self) -> Report:
+        """The results so far."""
+        return Report(
+            server=self._under_test.name,
+            release="",
+            started=self._started,
+            results=tuple(self._results.values()),
+            left_behind=tuple(self._left),
+        )
+
+    async def run(self, progress: Progress | None = None) -> Report:
+        """Runs all checks and cleans up; ``progress`` is called after each check."""
+        try:
+            for check in self.checks:
+                self._results[check.name] = await _judge(check, self._under_test, self._results)
+                if progress is not None:
+                    progress(self._results[check.name])
+        except BaseException as error:
+            self._left = await self._under_test.sweep()
+            for name in self._left:
+                log.warning("left behind: %s", name)
+                error.add_note(f"left behind: {name}")
+            raise
+        self._left = await self._under_test.sweep()
+        return self.report
+
+
+def chosen(only: Collection[str] = (), *, quick: bool = False) -> Sequence[Check[DriverStage]]:
     """The checks to make, in order, with those that they come after."""
+    if quick and only:
+        raise InvalidArgumentError("give a choice of checks, or ask for the quick ones, not both")
+    only = QUICK_CHECKS if quick else only
     by_name = {check.name: check for check in DRIVER_CHECKS}
     known = {*by_name, *(rule for check in DRIVER_CHECKS for rule in check.rules)}
     if unknown := sorted(set(only) - known):

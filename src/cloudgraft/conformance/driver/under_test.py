@@ -136,11 +136,16 @@ class Marks:
 
     cluster_id: str = field(default_factory=lambda: _random(10))
 
+    @property
+    def prefix(self) -> str:
+        """The beginning of every name."""
+        return f"{_CLUSTER}-{self.cluster_id}-"
+
     def new_name(self, group: str = "pool") -> str:
         """A name as long as the engine's longest, for a group with a long id."""
         slug = re.sub(r"[^a-z0-9]+", "-", group.lower()).strip("-")[:16].rstrip("-") or "x"
         digest = hashlib.sha256(group.encode()).hexdigest()[:8]
-        return f"{_CLUSTER}-{self.cluster_id}-{slug}-{digest}-{_random(8)}"
+        return f"{self.prefix}{slug}-{digest}-{_random(8)}"
 
     def tags(self, name: str, group: str) -> Mapping[str, str]:
         """The engine's marks of a machine."""

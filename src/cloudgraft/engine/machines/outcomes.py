@@ -15,7 +15,7 @@ from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.machines.states import amend, move
 from cloudgraft.sdk.common.backoff import pause_after
 from cloudgraft.sdk.driver import Machine, MachineState, Price, Shape
-from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, InternalError, NotFoundError, Retry
+from cloudgraft.sdk.errors import CloudgraftError, InternalError, NotFoundError, Retry
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import TAINT_EFFECTS, Taint
 from cloudgraft.store.records import MachineRecord, Presence, State
@@ -206,10 +206,8 @@ def _after_nothing(record: MachineRecord, error: CloudgraftError, now: float) ->
 
 
 def _after_refusal(record: MachineRecord, error: CloudgraftError, now: float) -> Move | None:
-    if record.presence is not Presence.UNKNOWN or error.retry is Retry.SETTLE_FIRST:
-        return None
-    if isinstance(error, AlreadyExistsError):
-        return None  # ours from an earlier attempt, or not ours: a list will show
+    if record.presence is not Presence.UNKNOWN or not error.nothing_done:
+        return None  # a list will show whether it exists
     if record.state is State.CREATING and error.retry is Retry.NO:
         why = failure(error.slug, error.message, error.error_class)
         return Move(move(record, State.FAILED, now, presence=Presence.NONE, error=why), error.message)
