@@ -144,7 +144,10 @@ def _installed(
 
 
 def made(make: Callable[[], T], where: Where, what: str, options: type | None = None) -> T:
-    """Makes a driver or a provider whose options, of the class ``options``, are at ``where``. Raises ConfigError for whatever it raises."""
+    """Makes a driver or a provider; raises ConfigError for whatever it raises.
+
+    ``options`` is the class of its options, which are at ``where`` in the file.
+    """
     try:
         return make()
     except ConfigError:

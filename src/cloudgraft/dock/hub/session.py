@@ -73,6 +73,7 @@ class Session:
         self.peer = context.peer()
         self.state = State.HANDSHAKE
         self.ending: CloudgraftError | None = None  # why the hub ended it; None: the driver ended it
+        self.why_gone = ""  # why it accepts no more operations, for people
         self.classes: dict[str, None] = {}  # names of the latest classes that its operations used
         self._dialect = dialect
         self._settings = settings
@@ -130,6 +131,7 @@ class Session:
         if self.state is State.CLOSED:
             return
         self.state, self.ending = State.CLOSED, error
+        self.why_gone = self.why_gone or why
         self._waiting.fail_all(why)
         self._closed.set()
         self._answer_pings()
@@ -143,6 +145,7 @@ class Session:
 
     def _leave(self, why: str) -> None:
         self.state = State.DRAINING
+        self.why_gone = why
         self._waiting.fail_unsent(why)
         self._events.left(self)
 
