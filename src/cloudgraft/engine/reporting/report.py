@@ -21,8 +21,9 @@ from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.reconcile.observer import SLICE
 from cloudgraft.engine.reconcile.worker import Worker
 from cloudgraft.engine.reporting.report_json import iso
+from cloudgraft.engine.unknown_names import unknown_group
 from cloudgraft.sdk.common.event_loop import in_slices
-from cloudgraft.sdk.errors import NotFoundError, UnavailableError
+from cloudgraft.sdk.errors import UnavailableError
 from cloudgraft.store.records import MachineRecord, PauseRecord, Presence, Scope, State
 
 _MOST_TROUBLED: Final = 50  # machines of one group that are reported without a request
@@ -171,8 +172,7 @@ async def make_report(
     known = {**dict.fromkeys(engine.fleet.groups), **dict.fromkeys(sorted(left_out))}
     if group and group not in known:
         engine.check_leader()  # a follower has no data
-        there = ", ".join(sorted(known)) or "none"
-        raise NotFoundError(f"there is no node group {group!r}; there is: {there[:500]}")
+        raise unknown_group(engine, group)
     groups = []
     for id_ in [group] if group else known:
         groups.append(
