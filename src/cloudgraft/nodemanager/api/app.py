@@ -14,9 +14,10 @@ from prometheus_client import CollectorRegistry
 
 from cloudgraft import __version__
 from cloudgraft.engine.groups.prices import pod_price
+from cloudgraft.engine.keyed_requests import MOST_KEYS, Asked
 from cloudgraft.nodemanager.api import schemas
 from cloudgraft.nodemanager.api.groups import GroupId, Reader, group_routes, read_routes
-from cloudgraft.nodemanager.changes import MOST_KEYS, Asked, Outcome
+from cloudgraft.nodemanager.changes import Outcome
 from cloudgraft.nodemanager.manager import Manager, retried_soon
 from cloudgraft.nodemanager.snapshot import Revision
 from cloudgraft.sdk.common.event_loop import follow_caller
