@@ -9,8 +9,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from cloudgraft.admin import AdminServer
 from cloudgraft.admin.methods import engine_methods
+from cloudgraft.admin.server import AdminServer
 from tests.engine.engine_rig import Rig
 
 

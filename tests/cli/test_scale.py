@@ -16,7 +16,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from cloudgraft.admin import AdminServer
+from cloudgraft.admin.server import AdminServer
 from cloudgraft.cli import scale
 from cloudgraft.cli.machine_progress import progress
 from cloudgraft.cli.main import cloudgraft
