@@ -61,8 +61,8 @@ class StatusCode(enum.IntEnum):
 class ErrorClass(enum.IntEnum):
     """The autoscaler's classes of instance errors. Both make it back the group off and try another."""
 
-    OUT_OF_RESOURCES = 1
-    OTHER = 99
+    OUT_OF_RESOURCES = 1  # a quota, or a stock-out
+    OTHER = 99  # anything else
 
 
 class Retry(enum.Enum):
