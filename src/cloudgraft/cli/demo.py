@@ -16,7 +16,7 @@ from cloudgraft.app import logs
 from cloudgraft.demo.day import play
 from cloudgraft.demo.events import Pace, Summary
 from cloudgraft.demo.view import LivePresenter, PlainPresenter, has_room, print_summary
-from cloudgraft.sdk.errors import PreconditionError
+from cloudgraft.sdk.common.extras import needing
 from cloudgraft.server.signals import run_or_interrupt
 
 _SLOWEST, _FASTEST = 0.1, 1000.0
@@ -83,12 +83,8 @@ def liqo(context: click.Context) -> None:
     Example:
       cloudgraft demo liqo
     """
-    try:
+    with needing("the demo of Liqo", "liqo"):
         from cloudgraft.demo.liqo import play as play_liqo  # noqa: PLC0415 - extras, and slow to import
-    except ModuleNotFoundError as error:
-        raise PreconditionError(
-            f"the demo of Liqo needs {error.name}: pip install 'cloudgraft[web,kubernetes]'"
-        ) from error
     _log_errors()
     console = Console(highlight=False)
 
