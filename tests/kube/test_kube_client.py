@@ -27,6 +27,7 @@ from cloudgraft.kube.objects import (
     PatchStyle,
     Pod,
 )
+from cloudgraft.sdk.common.extras import install_command
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
     AuthenticationError,
@@ -432,7 +433,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path, monkeypatch: 
     monkeypatch.setitem(sys.modules, "lightkube", None)
     with pytest.raises(PreconditionError) as told:
         connect(tmp_path / "kubeconfig")
-    assert "pip install 'cloudgraft[kubernetes]'" in str(told.value)
+    assert f"needs lightkube, which is not installed: {install_command('kubernetes')}" in str(told.value)
 
 
 def test_nothing_of_the_extra_is_imported_before_a_client_is_made() -> None:

@@ -1,4 +1,4 @@
-"""Builds a node manager of a configuration: the engine behind HTTPS."""
+"""Builds a node manager from a configuration: the engine behind HTTPS. Needs the extra `web`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class NodeManagerServer:
         self.gatekeeper.replace(_rules(section_of(config)))
 
 
-def check_file(config: Config) -> None:
+def check_manager(config: Config) -> None:
     """Raises ConfigError with the problems that all parts find in a file that has others too."""
     problems = Problems()
     with problems.collecting():
@@ -103,7 +103,7 @@ def check_kind(config: Config) -> None:
 
 
 def section_of(config: Config) -> NodeManager:
-    """The section of the file; raises an error when there is none."""
+    """The section `nodeManager`. Raises ConfigError without one."""
     if config.node_manager is None:
         raise config.where().error("has no section nodeManager", "write one: it says where to listen, and who may call")
     return config.node_manager

@@ -36,7 +36,8 @@ from cloudgraft.engine.reporting.webhook import Webhook, WebhookSettings
 from cloudgraft.plugins.host import remote as plugin_provider
 from cloudgraft.plugins.registry import arguments, provider_class
 from cloudgraft.sdk.blocking import AnyProvider, as_provider
-from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, UnsupportedError
+from cloudgraft.sdk.common.extras import needing
+from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.server.listener import Access, ListenerLimits
 from cloudgraft.server.serve import ServeOptions, Transport
@@ -217,12 +218,10 @@ def _remote(entry: ExternalGrpcProvider) -> RemoteProvider:
 
 def _front(name: str, entry: NodeManagerProvider) -> Front:
     """The provider of an entry with `type: node-manager`; opens no connection yet."""
-    try:
+    with needing("a node manager", "web"):
         from cloudgraft.nodemanager.front.provider import FrontSettings, ManagerLink  # noqa: PLC0415 - needs an extra
         from cloudgraft.nodemanager.front.provider import NodeManagerProvider as Front  # noqa: PLC0415
         from cloudgraft.web.client import ClientTls, WebClient  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise UnsupportedError(f"a node manager needs {error.name}: pip install 'cloudgraft[web]'") from error
     tls, timeout, snapshot = entry.tls, entry.timeout.total_seconds(), entry.snapshot
     client = WebClient(
         entry.address,

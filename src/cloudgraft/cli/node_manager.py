@@ -49,26 +49,29 @@ def command(path: Path, listen: str | None, verbosity: int | None, log_format: s
 
     from cloudgraft.app import logs
     from cloudgraft.app.memory_dumps import forbid_memory_dumps
-    from cloudgraft.app.node_manager import NodeManagerServer, check_file, check_kind, section_of
     from cloudgraft.app.reload import Reloader, WatchedFile
     from cloudgraft.app.sidecars import Sidecars
     from cloudgraft.app.wiring import assemble
     from cloudgraft.config import Problems, load
+    from cloudgraft.sdk.common.extras import needing
     from cloudgraft.server.serve import settle
     from cloudgraft.server.signals import run_until_signal
     from cloudgraft.service.metrics import ServiceMetrics
 
+    with needing("a node manager", "web"):
+        from cloudgraft.app.node_manager import NodeManagerServer, check_kind, check_manager, section_of
+
     overrides = {"nodeManager.listen": listen, "log.level": verbosity, "log.format": log_format}
 
     def read() -> Config:
-        config = load(path, overrides=overrides, find=check_file)
+        config = load(path, overrides=overrides, find=check_manager)
         section_of(config)
         return config
 
     if not check:
         forbid_memory_dumps()
     file = WatchedFile(path, read)
-    config = load(path, overrides=overrides, find=check_file)
+    config = load(path, overrides=overrides, find=check_manager)
     metrics = ServiceMetrics()
     problems = Problems()
     with problems.collecting():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import logging
 import os
 import socket
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import Connection, QueuePool, RootTransaction, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
-from cloudgraft.sdk.errors import CloudgraftError, InternalError, PreconditionError
+from cloudgraft.sdk.common.extras import check_installed
+from cloudgraft.sdk.errors import CloudgraftError, InternalError
 from cloudgraft.store import migrate
 from cloudgraft.store.databases.address import PostgresAddress
 from cloudgraft.store.databases.database import Access, Database, Mode
@@ -75,11 +75,7 @@ class PostgresDatabase(Database):
     """
 
     def __init__(self, address: PostgresAddress, *, layout: Layout = JOURNAL, patient: bool = False) -> None:
-        if importlib.util.find_spec("psycopg") is None:
-            raise PreconditionError(
-                f"a {layout.noun} in PostgreSQL needs its driver, which is not installed: "
-                "pip install 'cloudgraft[postgresql]'"
-            )
+        check_installed(f"a {layout.noun} in PostgreSQL", "psycopg", extra="postgresql")
         self.layout = layout
         self._address = address
         self._options = _PATIENT if patient else _HURRIED
