@@ -18,6 +18,7 @@ from cloudgraft.cli.terminal import clean, duration, fail
 from cloudgraft.config import ConfigError, parse
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 
+CALL_LIMIT: Final = timedelta(seconds=30)
 DEFAULT_FILE: Final = Path("cloudgraft.yaml")
 _ANY: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}  # noqa: S104 - addresses to listen on
 
@@ -32,7 +33,7 @@ class Admin:
     key: Path | None
     cacert: Path | None
     server_name: str
-    timeout: timedelta
+    timeout: timedelta | None  # of each call; None: the default
 
     def call(self, method: str, request: Mapping[str, object] | None = None) -> dict[str, Any]:
         """Makes one call; raises CloudgraftError."""
@@ -48,7 +49,7 @@ class Admin:
         if self.address and self.config is not None:
             raise click.UsageError("--config and --admin exclude each other: use one of them")
         address = self.address or _address_in(self.config or _default())
-        return AdminClient(address, tls=self._tls(address), timeout=self.timeout.total_seconds())
+        return AdminClient(address, tls=self._tls(address), timeout=(self.timeout or CALL_LIMIT).total_seconds())
 
     def _tls(self, address: str) -> ClientTls | None:
         given = (self.cert, self.key, self.cacert)
@@ -64,8 +65,15 @@ class Admin:
         return ClientTls(cert=self.cert, key=self.key, ca=self.cacert, server_name=self.server_name)
 
 
-def options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options that select a server; the command gets ``admin``. An error is one line, and exit code 1."""
+def options(
+    command: Callable[..., None] | None = None, *, timeout: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
+    """Adds the options that select a server; the command gets ``admin``. An error is one line, and exit code 1.
+
+    ``timeout`` replaces the option ``--timeout``, for a command in which that is the limit of more than one call.
+    """
+    if command is None:
+        return functools.partial(options, timeout=timeout)
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -75,7 +83,7 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
         except CloudgraftError as error:
             fail(error.message)
 
-    for option in reversed(_OPTIONS):
+    for option in reversed((*_OPTIONS, timeout or _TIMEOUT)):
         run = option(run)
     return run
 
@@ -102,8 +110,8 @@ _OPTIONS: Final = (
     click.option(
         "--server-name", default="", metavar="NAME", help="The name in the server's certificate, if not the host."
     ),
-    click.option("--timeout", default="30s", show_default=True, callback=duration, metavar="DURATION"),
 )
+_TIMEOUT: Final = click.option("--timeout", default="30s", show_default=True, callback=duration, metavar="DURATION")
 
 
 def _default() -> Path:

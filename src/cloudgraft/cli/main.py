@@ -20,6 +20,8 @@ VERBS = {
     "status": "Show the state of a running server: groups, machines, clouds, guards.",
     "explain": "Explain why a group did or did not scale, or what happened to a machine.",
     "doctor": "Find problems of server, autoscaler and cluster, and how to fix them.",
+    "events": "Show the events of a running server: what was decided, ordered and done, and why.",
+    "scale": "Change the size of a node group by hand: +2, -1 or =5.",
     "pause": "Pause a node group or a whole cloud.",
     "resume": "Resume a paused node group or cloud.",
     "accept-loss": "Accept that many machines are gone or broken at once, which is held back otherwise.",

@@ -60,7 +60,7 @@ async def scale(engine: Engine, order: ScaleOrder, key: str) -> Mapping[str, Any
     A repeated order gets its first answer, also when limits have changed meanwhile.
     """
     engine.check_open()
-    asked = Asked.of(_CALLER, key, order.group, order.change, sorted(order.machines), order.delete_ready)
+    asked = _asked(order, key)
     answer: Mapping[str, Any] = {}
 
     def once() -> Change:
@@ -78,10 +78,17 @@ async def scale(engine: Engine, order: ScaleOrder, key: str) -> Mapping[str, Any
     return {"repeated": False, **answer, "dryRun": False, "order": key}
 
 
-def preview(engine: Engine, order: ScaleOrder) -> Mapping[str, Any]:
-    """The answer that the order would get now, for machines to be removed by name. Changes nothing."""
+def preview(engine: Engine, order: ScaleOrder, key: str = "") -> Mapping[str, Any]:
+    """The answer that the order would get now, with the machines that it would remove. Changes nothing."""
     engine.check_open()
-    return {"repeated": False, **_answer(order, _planned(engine, order)), "dryRun": True, "order": ""}
+    known = answered(engine, _asked(order, key), key="order id")
+    if known is not None:
+        return {**known, "repeated": True, "dryRun": True, "order": key}
+    return {"repeated": False, **_answer(order, _planned(engine, order)), "dryRun": True, "order": key}
+
+
+def _asked(order: ScaleOrder, key: str) -> Asked:
+    return Asked.of(_CALLER, key, order.group, order.change, sorted(order.machines), order.delete_ready)
 
 
 def _answer(order: ScaleOrder, plan: _Plan, after: Sequence[MachineRecord] = ()) -> dict[str, Any]:

@@ -157,6 +157,7 @@ class Report:
     clock_trouble: str  # the offset of this host's clock from the database's, if it is too large
     config_trouble: str
     is_config_pending: bool  # a changed configuration waits for the next Refresh
+    nodes_watched: bool  # whether a cluster is configured: then a machine is ready when its node is
     cluster_trouble: str  # why the nodes cannot be seen; empty when they can, and where no cluster is configured
     node_problems: Sequence[str]  # problems with reading or maintaining nodes
     groups: Sequence[GroupReport]
@@ -193,6 +194,7 @@ async def make_report(
         clock_trouble=engine.database_clock.trouble(),
         config_trouble=config_trouble,
         is_config_pending=engine.is_config_pending,
+        nodes_watched=engine.nodes.cluster is not None,
         cluster_trouble=_cluster_trouble(engine),
         node_problems=[str(problem) for problem in engine.nodes.problems()],
         groups=groups,
