@@ -8,6 +8,7 @@ import json
 import logging
 import shlex
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,9 +23,12 @@ from cloudgraft.cli.terminal import clean, duration, examples, fail, print_table
 from cloudgraft.client.cloud_config import Address, CloudConfig
 from cloudgraft.client.connection import Connection
 from cloudgraft.client.errors import status_of
-from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, StatusCode
+from cloudgraft.sdk.duration import parse_duration
+from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InvalidArgumentError, StatusCode, UnavailableError
 from cloudgraft.wire.rpc import Rpc
 
+_WAIT: Final = "1m"
+_PROBE_EVERY: Final = 0.2  # seconds
 _HINTS: Final = {
     StatusCode.DEADLINE_EXCEEDED: "give it longer with --timeout; a change may have been made all the same",
     StatusCode.UNIMPLEMENTED: "the provider cannot do this (templates, options and prices are optional), "
@@ -71,8 +75,26 @@ class _Where:
         )
 
 
+class _CallCommand(click.Command):
+    """Lets --wait stand alone: what follows it is its value only if it is a duration."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        pairs = zip(args, [*args[1:], ""], strict=True)
+        alone = [f"{arg}={_WAIT}" if arg == "--wait" and not _is_duration(after) else arg for arg, after in pairs]
+        return super().parse_args(ctx, alone)
+
+
+def _is_duration(text: str) -> bool:
+    try:
+        parse_duration(text)
+    except ValueError:
+        return False
+    return True
+
+
 @click.command(
     "call",
+    cls=_CallCommand,
     epilog=examples(
         "call --list",
         "call NodeGroups --address 127.0.0.1:8086",
@@ -93,6 +115,13 @@ class _Where:
 @click.option(
     "--timeout", default="", callback=duration, metavar="DURATION", help="The time limit, such as 500ms or 1m; else 5s."
 )
+@click.option(
+    "--wait",
+    default="",
+    callback=duration,
+    metavar="[DURATION]",
+    help=f"Wait for a server that is just starting, for {_WAIT} unless you say; then make the call once.",
+)
 @click.option("--data", default="{}", metavar="JSON", help="The request in protobuf JSON; @FILE, or - for stdin.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("-v", "--verbosity", type=click.IntRange(0, 10), default=0, help="1: log errors, 5: log every call.")
@@ -107,6 +136,7 @@ def command(
     cert: str,
     cacert: str,
     timeout: timedelta | None,
+    wait: timedelta | None,
     data: str,
     output: str,
     verbosity: int,
@@ -127,6 +157,8 @@ def command(
     where = _Where(address=address, cloud_config=cloud_config, url=url, key=key, cert=cert, cacert=cacert)
     with _logging(verbosity):
         chosen, request = _request(rpc, data)
+        if wait is not None:
+            _wait_until_ready(where, timeout, wait)
         answer = _make(_connection(where, timeout), chosen, request)
         _print_answer(chosen, answer, output)
 
@@ -176,6 +208,27 @@ def _connection(where: _Where, timeout: timedelta | None) -> Connection:
         return Connection(config if timeout is None else config.with_timeout(timeout))
     except CloudgraftError as error:
         fail(error.message)
+
+
+def _wait_until_ready(where: _Where, timeout: timedelta | None, wait: timedelta) -> None:
+    """Asks for the node groups until the server answers something else than UNAVAILABLE, or time is up.
+
+    That is a read, so that it can be repeated; the call itself is made once, since it may be a change.
+    """
+    ends = time.monotonic() + wait.total_seconds()
+
+    async def is_away() -> bool:
+        async with _connection(where, timeout) as connection:  # a new one each time: an old one waits to reconnect
+            try:
+                await connection.call(find_rpc("NodeGroups"), build_request(find_rpc("NodeGroups"), "{}"))
+            except (UnavailableError, DeadlineError):
+                return True
+            except CloudgraftError:
+                return False  # it answers; the call itself shows what is wrong
+            return False
+
+    while asyncio.run(is_away()) and time.monotonic() < ends:
+        time.sleep(_PROBE_EVERY)
 
 
 def _make(connection: Connection, rpc: Rpc, request: Message) -> Message:
