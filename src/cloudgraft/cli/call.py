@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import logging
 import shlex
@@ -79,7 +80,7 @@ class _CallCommand(click.Command):
     """Lets --wait stand alone: what follows it is its value only if it is a duration."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        pairs = zip(args, [*args[1:], ""], strict=True)
+        pairs = itertools.zip_longest(args, args[1:], fillvalue="")
         alone = [f"{arg}={_WAIT}" if arg == "--wait" and not _is_duration(after) else arg for arg, after in pairs]
         return super().parse_args(ctx, alone)
 
