@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
 import click
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from cloudgraft.cli.fitting_table import FittingTable
 from cloudgraft.sdk.duration import parse_duration
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -48,14 +47,10 @@ def text(value: object, style: str = "") -> Text:
     return Text(clean(str(value)), style=style or _STYLES.get(str(value), ""))
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> FittingTable:
     """A table; a row's values may be rich's own."""
-    made = Table(*headings, box=box.SIMPLE_HEAD, pad_edge=False, title=title or None, title_justify="left")
-    for column in made.columns:
-        column.overflow = "fold"
-    for row in rows:
-        made.add_row(*(value if isinstance(value, Text) else text(value) for value in row))
-    return made
+    cells = [[value if isinstance(value, Text) else text(value) for value in row] for row in rows]
+    return FittingTable(headings, cells, title)
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
