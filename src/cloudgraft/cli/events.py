@@ -10,15 +10,17 @@ import select
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cloudgraft.admin.client import AdminClient
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.terminal import clean, duration, examples, output_option
 from cloudgraft.sdk.errors import DeadlineError, UnavailableError
+
+if TYPE_CHECKING:
+    from cloudgraft.admin.client import AdminClient
 
 _PAGE: Final = 1000  # events of one call, as many as the server gives
 _LOOK_EVERY: Final = 1.0  # seconds

@@ -13,11 +13,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
-from cloudgraft.admin.client import AdminClient
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import CALL_LIMIT, Admin
 from cloudgraft.cli.live_line import LiveLine
@@ -25,6 +24,9 @@ from cloudgraft.cli.machine_progress import FAILED, GONE, READY, Machine, Progre
 from cloudgraft.cli.terminal import clean, duration, examples, fail, output_option, print_json, print_table
 from cloudgraft.sdk.duration import format_duration
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, UnavailableError
+
+if TYPE_CHECKING:
+    from cloudgraft.admin.client import AdminClient
 
 _FAILED, _TIMED_OUT, _UNKNOWN, _INTERRUPTED = 3, 4, 5, 130  # exit codes
 _WAIT: Final = timedelta(minutes=30)  # longer than the engine's own limits for a create and a join
