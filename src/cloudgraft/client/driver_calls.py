@@ -35,7 +35,8 @@ async def call_driver(
             return await method(request.SerializeToString(), timeout=seconds, metadata=metadata)
     except grpc.aio.AioRpcError as error:
         failure = error_from_rpc(error)
-        raise type(failure)(f"{name}: {failure.message}", retry_after=failure.retry_after) from error
+        named = type(failure)(f"{name}: {failure.message}", retry_after=failure.retry_after)
+        raise (named.as_final() if failure.is_final else named) from error
 
 
 @contextlib.contextmanager

@@ -63,9 +63,12 @@ class DriverTraits:
     user_data_limit: int | None = None  # the most bytes of user data that the cloud accepts; None: no known limit
     catalog_lasts: timedelta = timedelta(hours=1)  # how long the answers of shapes() and prices() are cached
     create_timeout: timedelta | None = None  # for one create(), unless configured; None: the engine's default of 2 min
+    max_calls: int | None = None  # the most create() and delete() at once; None: as many as are configured
 
     def __post_init__(self) -> None:
         """Refuses durations of zero or less, and a providerID that two machines would share."""
+        if self.max_calls is not None and self.max_calls < 1:
+            raise InvalidArgumentError(f"max_calls is {self.max_calls}: it is a number of calls from 1 on, or None")
         if self.user_data_limit is not None and self.user_data_limit < 0:
             raise InvalidArgumentError(f"user_data_limit is {self.user_data_limit}: it is a number of bytes, or None")
         if min(self.catalog_lasts, self.create_timeout or self.catalog_lasts) <= timedelta(0):

@@ -31,7 +31,7 @@ HTTP status.
 from __future__ import annotations
 
 import enum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from cloudgraft.sdk.secrecy import redacted
 
@@ -86,12 +86,22 @@ class CloudgraftError(Exception):
     nothing_done: ClassVar[bool] = False  # the promise that the call changed nothing in the cloud
     slug: ClassVar[str] = "internal"  # its name on the wire and as an instance's error code
     meaning: ClassVar[str] = "a bug; the outcome is unknown"
+    is_final: bool = False  # see as_final()
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         # An author may well hand in another exception, or half a surrogate pair, which no log and no wire can take.
         self.message = redacted(str(message).encode("utf-8", "replace").decode())
         super().__init__(self.message)
         self.retry_after = retry_after  # seconds; a hint from the other side
+
+    def as_final(self) -> Self:
+        """Marks the error of a create that has failed for good, although the cloud may have made the machine.
+
+        For clouds that report a refusal and a lost response alike. The engine reports the failure to the autoscaler at
+        once, whatever :attr:`retry` says, and does not create the machine again. Lists show whether it exists.
+        """
+        self.is_final = True
+        return self
 
 
 class InvalidArgumentError(CloudgraftError):

@@ -21,7 +21,7 @@ from cloudgraft.dock.hub.session import Session
 from cloudgraft.dock.hub.settings import HubSettings
 from cloudgraft.dock.protocol.dialect import Dialect
 from cloudgraft.dock.protocol.messages import MachineClass, Secret
-from cloudgraft.dock.protocol.v0 import REGISTER_CALL, SERVICES, DialectV0
+from cloudgraft.dock.protocol.v0 import REGISTER_CALL, SERVICES, DialectV0, class_json, empty_secret, namespace_of
 from cloudgraft.dock.protocol.v1 import CONNECT, SERVICE, DialectV1
 from cloudgraft.net.connections import RateLimitedLog
 from cloudgraft.sdk.errors import (
@@ -122,7 +122,7 @@ class DockService:
         return v1.Secret(revision=found.revision, data=found.data)
 
     def _class_v0(self, request: v0.MachineClassMeta, context: Context) -> Message:
-        return v0.MachineClass(data=self._machine_class(context, request.name).json)
+        return v0.MachineClass(data=class_json(self._machine_class(context, request.name)))
 
     def _secret_v0(self, request: v0.SecretMeta, context: Context) -> Message:
         return v0.Secret(data=secret_json(self._secret_named(context, request.secretName, request.nameSpace)))
@@ -177,12 +177,13 @@ class DockService:
         for session in self._callers(identity, context):
             for known in reversed(session.classes):
                 found = self._class(session, known)
-                if found is None or not name or name not in (found.secret, found.also_named):
+                if found is None or not name or name not in (found.secret or found.name, found.also_named):
                     continue
-                secret = self._classes.secret(found)
-                if secret is not None and namespace in {"", secret.namespace, found.namespace}:
-                    self._check_secrets(identity, context, f"the secret {shown(name)}")
-                    return replace(secret, name=name)
+                secret = self._classes.secret(found) if found.secret else empty_secret(found)
+                if secret is not None and namespace in {"", secret.namespace, namespace_of(found)}:
+                    if found.secret:
+                        self._check_secrets(identity, context, f"the secret {shown(name)}")
+                    return replace(secret, name=name, namespace=secret.namespace or namespace_of(found))
         raise _nothing("secret")
 
     def _check_secrets(self, identity: CallerIdentity, context: Context, what: str) -> None:

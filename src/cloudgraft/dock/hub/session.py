@@ -25,6 +25,7 @@ from cloudgraft.dock.hub.outbox import Notifications, Outbox
 from cloudgraft.dock.hub.settings import Bucket, DriverReport, HubSettings
 from cloudgraft.dock.protocol.dialect import Bye, Dialect, Malformed, Reply, Tombstones
 from cloudgraft.dock.protocol.messages import Answer, DriverInfo, Key, Operation, Result
+from cloudgraft.sdk.common.event_loop import call_timer
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, UnavailableError
 
 log = logging.getLogger("cloudgraft.dock")
@@ -90,6 +91,7 @@ class Session:
             dialect,
             self._outbox,
             tombstones,
+            settings,
             cancel=self.notifications.cancel,
             late=lambda: hub_context.late(self),
         )
@@ -170,7 +172,9 @@ class Session:
         return answer
 
     async def _asked(self, operation: Operation) -> Answer:
-        wait = self._waiting.enter(operation, self._settings.max_message_bytes)
+        timer = call_timer()
+        timer.hold(self._settings.queue)
+        wait = self._waiting.enter(operation, self._settings.max_message_bytes, on_sent=timer.restart)
         try:
             reply = await wait.future
         except asyncio.CancelledError:

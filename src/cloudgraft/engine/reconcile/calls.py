@@ -79,16 +79,22 @@ class Caller:
         """The number of creates and deletes under way."""
         return len(self._tasks)
 
+    @property
+    def _most(self) -> int:
+        """The number of creates and deletes at once: no more than the driver takes, so that none waits inside it."""
+        declared = self.traits.max_calls
+        return self.settings.max_calls if declared is None else min(declared, self.settings.max_calls)
+
     def free(self, now: float) -> int:
         """The number of calls that may be made now."""
-        slots = max(0, self.settings.max_calls - len(self._tasks))
+        slots = max(0, self._most - len(self._tasks))
         if self.settings.calls_per_second is None:
             return slots
         return min(slots, 1) if now >= self._next_at else 0
 
     def wake_at(self) -> float | None:
         """When the rate limit allows another call; None when it does not hold one back."""
-        is_full = len(self._tasks) >= self.settings.max_calls
+        is_full = len(self._tasks) >= self._most
         return None if is_full or self.settings.calls_per_second is None else self._next_at
 
     def take(self) -> Sequence[tuple[str, Outcome]]:
