@@ -146,6 +146,7 @@ class Hub:
             settings=settings, clock=clock, left=self._left, late=self._late, counts=self._counts
         )
         self._sessions: dict[Session, None] = {}  # ready and draining sessions
+        self._gone: set[Session] = set()  # sessions whose end is not logged yet
         self._listeners: list[Callable[[Key], None]] = []
         self._refusals = RateLimitedLog(log)
         self._closing = False
@@ -250,7 +251,12 @@ class Hub:
             identity = admit(self._access, context).name
             with self._limits.place(identity):
                 session = await self._receive(context, dialect, identity)
-                await session.run()
+                try:
+                    await session.run()
+                finally:
+                    if session in self._gone:
+                        self._gone.discard(session)
+                        _log_gone(session)
         except CloudgraftError as error:
             self._counts["refused"] += 1
             self._log_refusal(error, context.peer())
@@ -329,8 +335,10 @@ class Hub:
             self._sessions.pop(session, None)
         if self._registry.release(session):
             self._counts["gone"] += 1
-            about = {"driver": str(session.key), "identity": session.identity, "peer": session.peer}
-            log.info("a driver is gone: %s", session.why_gone, extra=about)
+            if session.state is State.CLOSED:
+                self._gone.add(session)  # logged when its stream has ended: only then the reason is certain
+            else:
+                _log_gone(session)
             self._notify(session.key)
 
     def _late(self, session: Session) -> None:
@@ -356,6 +364,11 @@ class Hub:
         session = self._registry.get(key)
         if session is not None:
             session.notifications.changed(classes, secrets)
+
+
+def _log_gone(session: Session) -> None:
+    about = {"driver": str(session.key), "identity": session.identity, "peer": session.peer}
+    log.info("a driver is gone: %s", session.why_gone, extra=about)
 
 
 async def _reject(context: Context, message: bytes | None, error: CloudgraftError) -> None:
