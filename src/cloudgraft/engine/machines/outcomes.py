@@ -15,7 +15,7 @@ from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.machines.states import amend, move
 from cloudgraft.sdk.common.backoff import pause_after
 from cloudgraft.sdk.driver import Machine, MachineState, Price, Shape
-from cloudgraft.sdk.errors import CloudgraftError, InternalError, NotFoundError, Retry
+from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, InternalError, NotFoundError, Retry
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import TAINT_EFFECTS, Taint
 from cloudgraft.store.records import MachineRecord, Presence, State
