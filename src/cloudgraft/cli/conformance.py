@@ -104,7 +104,7 @@ def command(
     report = _judge(context, _session(config, only, release))
     print_report(report, output)
     write_junit(report, junit)
-    context.exit(0 if report.is_passed else 1)
+    context.exit(report.exit_code)
 
 
 def _config(kit: str, *, address: str, cloud_config: str, group: str, allow_existing: bool) -> KitConfig:

@@ -27,7 +27,7 @@ VERBS = {
     "orphans": "Find orphans and machines in trouble; adopt, release or delete them.",
     "call": "Make one of the 15 calls to any server, as the autoscaler would.",
     "conformance": "Test any server against the autoscaler's contract: 90 rules, 10 traces.",
-    "test-driver": "Test the driver of a cloud against what the engine relies on: 36 rules.",
+    "test-driver": "Test the driver of a cloud against what the engine relies on: 37 rules.",
     "certs": "Make, renew and check the certificates for mTLS.",
     "db": "Check, upgrade, export, import and repair the journal.",
     "simcloud": "Run a simulated cloud, with its own ledger and faults on request.",
