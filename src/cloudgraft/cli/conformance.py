@@ -99,4 +99,4 @@ def command(
     report = run.judge(context, run.session(config, only, release))
     print_report(report, output)
     write_junit(report, junit)
-    context.exit(0 if report.is_passed else 1)
+    context.exit(report.exit_code)

@@ -29,7 +29,7 @@ VERBS = {
     "orphans": "Find orphans and machines in trouble; adopt, release or delete them.",
     "call": "Make one of the 15 calls to any server, as the autoscaler would.",
     "conformance": "Test any server against the autoscaler's contract: 90 rules, 10 traces.",
-    "test-driver": "Test the driver of a cloud against what the engine relies on: 36 rules.",
+    "test-driver": "Test the driver of a cloud against what the engine relies on: 37 rules.",
     "torture": "Kill a server under load with your own driver, and reconcile it with the cloud's list.",
     "certs": "Make, renew and check the certificates for mTLS.",
     "db": "Check, upgrade, export, import and repair the journal.",

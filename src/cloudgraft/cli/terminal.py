@@ -166,6 +166,14 @@ def examples(*commands: str, title: str = "Examples") -> str:
     return "\n".join(["\b", f"{title}:", *(f"  cloudgraft {command}" for command in commands)])
 
 
+def next_steps(done: str, *commands: str) -> str:
+    """The end of a command that wrote something: what it did, and the commands to run next, one per line.
+
+    Every command that prints such steps uses this: tests/cli/test_next_steps.py runs them in a new environment.
+    """
+    return "\n".join([f"{done} Next:", *(f"  {command}" for command in commands)])
+
+
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 

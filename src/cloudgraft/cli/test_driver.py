@@ -97,8 +97,11 @@ def command(
 
     Each failure comes with its rule, the calls, why it matters and how to fix it. Ctrl-C deletes what was made, too.
 
-    Exit code 0: all is well. 1: a rule is broken, or machines were left behind. 2: wrong usage, or the file does not
-    allow the test.
+    A check that the cloud does not let happen, for want of room or because it does not answer, is inconclusive: it
+    neither passed nor failed, and says what it needs.
+
+    Exit code 0: all is well. 1: a rule is broken, or could not be judged, or machines were left behind. 2: wrong usage,
+    or the file does not allow the test. 3: no rule is broken, but some checks were inconclusive.
     """
     tolerate_any_text()
     if quick and only:
@@ -112,7 +115,7 @@ def command(
         fail(error.message, code=_USAGE)
     print_report(report, output)
     write_junit(report, junit)
-    context.exit(0 if report.is_passed else 1)
+    context.exit(report.exit_code)
 
 
 def _session(case: DriverCase, only: Sequence[str], *, quick: bool, machines: int | None) -> DriverSession:

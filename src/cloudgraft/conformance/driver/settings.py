@@ -22,6 +22,8 @@ class Trouble(enum.Enum):
     RATE_LIMIT = "rate limit"  # it asks for fewer calls
     AUTHENTICATION = "authentication"  # it does not accept the credentials
     AWAY = "away"  # it cannot be reached
+    ERROR_AFTER = "5xx after it was done"  # it makes the machine, and answers with 500, 502, 503 or 504
+    LOST_ANSWER = "lost answer"  # it makes the machine, and closes the connection without an answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
