@@ -18,6 +18,7 @@ from cloudgraft.engine.machines.outcomes import (
 )
 from cloudgraft.engine.machines.states import TRANSITIONS
 from cloudgraft.sdk.errors import (
+    AlreadyExistsError,
     CloudgraftError,
     InternalError,
     NotFoundError,
