@@ -65,6 +65,13 @@ def check_all(config: Config) -> None:
     problems.raise_any()
 
 
+def problems_of(config: Config) -> tuple[Problems, Problems]:
+    """The problems that all parts find in a valid file, and those of :func:`incomplete`."""
+    problems = Problems()
+    parts = build(config, ServiceMetrics(), problems)
+    return problems, incomplete(config, parts.wanted)
+
+
 def _checked(config: Config, problems: Problems) -> Parts:
     parts = build(config, ServiceMetrics(), problems)
     problems.add(*incomplete(config, parts.wanted))

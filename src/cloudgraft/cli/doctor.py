@@ -16,6 +16,7 @@ from rich.status import Status
 from rich.text import Text
 
 from cloudgraft.admin.client import AdminClient
+from cloudgraft.app.check import problems_of
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import DEFAULT_FILE, Admin
 from cloudgraft.cli.terminal import console, output_option, print_json, text
@@ -74,6 +75,7 @@ def command(
     config = admin.config or (DEFAULT_FILE if DEFAULT_FILE.is_file() else None)
     sources = Sources(
         config=config,
+        check=problems_of,
         kubeconfig=kubeconfig,
         autoscaler=autoscaler,
         cloud_config=cloud_config,
