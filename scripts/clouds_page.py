@@ -6,20 +6,15 @@ read from there.
 
 from __future__ import annotations
 
-import dataclasses
-import enum
 import importlib
-import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from cloudgraft.drivers.common.error_table import ErrorTable
+from cloudgraft.plugins.describe import describe
 from cloudgraft.plugins.registry import Kind, extensions
-from cloudgraft.validation.explain import item_type, keys_of, unwrap
 from clouds.record import read_record
-from scripts.field_comments import fields_in
 
 ROOT = Path(__file__).resolve().parent.parent
 # By whose errors those are told that a driver's own table does not name.
@@ -111,73 +106,11 @@ def _table(title: str, cls: type) -> list[str]:
     return [title, "", "| key | type | unless said | what for |", "|---|---|---|---|", *rows, ""]
 
 
-def _rows(cls: Any, before: str = "") -> Iterator[str]:
-    comments, defaults = _comments(cls), {field.name: field for field in dataclasses.fields(cls)}
-    for name, key in keys_of(cls).items():
-        inner = unwrap(key.annotation)
-        of_items = item_type(inner)
-        section = inner if dataclasses.is_dataclass(inner) else unwrap(of_items) if of_items is not None else None
-        field = defaults[key.field]
-        what = comments.get(key.field, "")
-        yield f"| `{before}{name}` | {_type(key.annotation)} | {_default(field)} | {what} |"
-        if isinstance(section, type) and dataclasses.is_dataclass(section) and not before.count("."):
-            yield from _rows(section, f"{before}{name}{_inside(inner, section)}.")
-
-
-def _inside(inner: Any, section: type) -> str:
-    """How a path goes on: into a section, into each of a list, or into each of a mapping with names of its own."""
-    if section is inner:
-        return ""
-    origin = getattr(inner, "__origin__", None)
-    return ".NAME" if isinstance(origin, type) and issubclass(origin, Mapping) else "[]"
-
-
-def _type(annotation: Any) -> str:
-    """In a reader's words."""
-    plain = unwrap(annotation)
-    words: dict[Any, str] = {str: "text", int: "number", float: "number", bool: "boolean", Path: "path"}
-    words[timedelta] = "duration"
-    if plain in words:
-        return words[plain]
-    if isinstance(plain, type) and issubclass(plain, enum.Enum):
-        return ", ".join(f"`{member.value}`" for member in plain)
-    origin = getattr(plain, "__origin__", None)
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        return "mapping"
-    if isinstance(origin, type) and issubclass(origin, Sequence):
-        return f"list of {_type(plain.__args__[0])}"
-    if isinstance(plain, type) and dataclasses.is_dataclass(plain):
-        return "section"
-    args = [arg for arg in getattr(plain, "__args__", ()) if arg is not type(None)]
-    return " or ".join(dict.fromkeys(_type(arg) for arg in args)) or str(getattr(plain, "__name__", plain)).lower()
-
-
-def _default(field: dataclasses.Field[Any]) -> str:
-    if field.default_factory is not dataclasses.MISSING:
-        return ""
-    if field.default is dataclasses.MISSING:
-        return "must be set"
-    value = field.default
-    if value is None or value in ("", ()):
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, timedelta):
-        return f"{value.total_seconds():g}s"
-    return f"`{getattr(value, 'value', value)}`"
-
-
-def _comments(cls: type) -> dict[str, str]:
-    """What stands beside each field, or above it."""
-    found: dict[str, str] = {}
-    for base in reversed(cls.__mro__):
-        if dataclasses.is_dataclass(base):
-            found |= {field.name: _told(field.text) for field in fields_in(inspect.getsource(base))}
-    return found
-
-
-def _told(text: str) -> str:
-    return (text[:1].upper() + text[1:]).replace("|", "\\|")
+def _rows(cls: type) -> Iterator[str]:
+    for one in describe(cls):
+        default = "must be set" if one.is_required else one.default
+        purpose = one.purpose.replace("|", "\\|")
+        yield f"| `{one.key}` | {one.type} | {default} | {purpose} |"
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

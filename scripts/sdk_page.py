@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from cloudgraft import sdk
+from cloudgraft.plugins.field_comments import Field, fields_in
 from cloudgraft.sdk import driver as driver_module
 from cloudgraft.sdk.errors import error_table
-from scripts.field_comments import Field, fields_in
 
 _INTRO: Final = """\
 # SDK

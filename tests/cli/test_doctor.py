@@ -179,3 +179,28 @@ def test_control_characters_of_a_cluster_do_not_reach_the_terminal(api: SmallApi
     shown = doctor("--kubeconfig", api.kubeconfig(tmp_path), code=1).stdout
     assert "\x1b[2J" not in shown
     assert "release-unknown" in shown
+
+
+MACHINE = """
+cluster: prod
+clouds: {sim: {driver: simulated, stateFile: nowhere/x.db}}
+nodeGroups:
+  - {id: a, cloud: sim, maxSize: 3, machine: {shape: small, typo: 1}}
+  - {id: b, cloud: sim, maxSize: 3, machine: {shape: smal}}
+"""
+
+
+def test_settings_of_machines_and_missing_files_are_checked_as_serve_would(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(MACHINE)
+    findings = json.loads(doctor("-c", file, "-o", "json", code=3).stdout)["findings"]
+    found = {(one["id"], one["what"].split(": ")[1]) for one in findings if one["id"].startswith("config-")}
+    invalid, incomplete = "config-invalid", "config-incomplete"
+    assert found == {
+        (invalid, "nodeGroups[0].machine.typo"),
+        (incomplete, "clouds.sim.stateFile"),
+        (incomplete, "nodeGroups[1].machine.shape"),
+    }
+    file.write_text(f"{MACHINE}server: {{listen: 1}}\n")
+    wrong = json.loads(doctor("-c", file, "-o", "json", code=3).stdout)["findings"]
+    assert sum(one["id"] == invalid for one in wrong) == 4

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from cloudgraft.cli.drivers import command
+from cloudgraft.plugins.registry import Kind, list_all
+from cloudgraft.sdk.common.extras import install_command
 from tests.plugins.fake_packages import DRIVER, write_package
 
 
@@ -37,17 +41,59 @@ def run(*arguments: str) -> Result:
 def test_a_table_for_people_says_what_is_there_and_why_something_is_not() -> None:
     shown = run().stdout
     lines = shown.splitlines()
-    assert any(
-        all(
-            word in line
-            for word in ("driver", "acme", "fake-acme 1.0", "Machines of ACME [the cloud]", "tokenFile*, region")
-        )
-        for line in lines
-    )
+    assert any(all(word in line for word in ("acme", "Machines of ACME [the cloud]")) for line in lines)
     assert any("bad" in line and "cannot be used" in line for line in lines)
     assert any("provider" in line and "memory" in line for line in lines)
     assert "the driver 'bad' of fake-bad 1.0 cannot be imported: ModuleNotFoundError" in shown
-    assert "* must be set" in shown
+    assert "tokenFile" not in shown  # the list is short
+
+
+@pytest.mark.usefixtures("_packages")
+def test_what_needs_an_extra_says_which_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hcloud", None)
+    monkeypatch.setitem(sys.modules, "requests", None)
+    for name in [name for name in sys.modules if name.startswith("cloudgraft.drivers.hetzner")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "cloudgraft.drivers.common.requests_calls", raising=False)
+    shown = run().stdout
+    [line] = [line for line in shown.splitlines() if line.split()[:1] == ["hetzner"]]
+    assert "A project of Hetzner Cloud." in line
+    assert line.rstrip().endswith("extra hetzner, not installed")
+    assert f"To install what one needs: {install_command('NAME')}" in shown
+
+
+@pytest.mark.usefixtures("_packages")
+def test_one_driver_is_described_with_all_that_it_takes() -> None:
+    shown = run("acme").stdout
+    assert "driver of fake-acme 1.0" in shown
+    assert re.search(r"tokenFile +\S+ +must be set", shown)
+    assert "driver: acme\n      tokenFile:" in shown
+    described = json.loads(run("simulated", "-o", "json").stdout)
+    settings = {one["name"]: one for one in described["machineSettings"]}
+    assert settings["shape"]["required"]
+    assert settings["zone"] == {"name": "zone", "required": False, "type": "text", "default": None, "description": ""}
+    lag = next(one for one in described["options"] if one["name"] == "listLag")
+    assert lag["default"] == "0s"
+    assert lag["description"] == "A list shows the cloud as it was so long ago"
+
+
+def test_the_example_of_every_driver_has_the_keys_that_it_needs() -> None:
+    for listing in list_all():
+        described = json.loads(run(listing.name, "-o", "json").stdout)
+        if described["error"]:
+            continue
+        required = {one["name"] for one in described["options"] if one["required"] and "." not in one["name"]}
+        section = yaml.safe_load(described["example"])
+        if listing.kind is Kind.DRIVER:
+            assert required <= section["clouds"][f"my-{listing.name}"].keys()
+        else:
+            assert required <= section["providers"][0].get("options", {}).keys()
+
+
+def test_an_unknown_name_gets_a_suggestion() -> None:
+    done = CliRunner().invoke(command, ["simulatd"])
+    assert done.exit_code == 1
+    assert "did you mean simulated?" in done.stderr
 
 
 @pytest.mark.usefixtures("_packages")
@@ -60,6 +106,7 @@ def test_json_for_programs_has_everything() -> None:
         "distribution": "fake-acme",
         "version": "1.0",
         "summary": "Machines of ACME [the cloud].",
+        "extras": [],
         "options": [{"name": "tokenFile", "required": True}, {"name": "region", "required": False}],
         "error": None,
     }

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from cloudgraft.app.joining_wiring import ClusterLink
 from cloudgraft.app.reload import Reloader, WatchedFile
-from cloudgraft.app.wiring import assemble
+from cloudgraft.app.wiring import assemble, check_parts
 from cloudgraft.cli import explain, pause, status
 from cloudgraft.cli.serve import command as serve
 from cloudgraft.cli.status import view
@@ -106,3 +106,19 @@ async def test_a_changed_webhook_is_said_to_need_a_restart(tmp_path: Path, caplo
         await reloader.reload()
     assert "a change of these needs a restart: engine.webhook" in caplog.text
     assert "hunter2" not in caplog.text
+
+
+async def test_a_reload_reports_problems_of_file_and_drivers_together(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(CONFIG)
+    config = load(path)
+    engine = assemble(config, ServiceMetrics()).engine
+    assert engine is not None
+    read = WatchedFile(path, lambda: load(path, find=check_parts))
+    reloader = Reloader(read, config, engine, ClusterLink(config))
+    path.write_text(f"{CONFIG}server: {{listen: 8386}}\n".replace("shape: small", "shape: small, typo: 1"))
+    await reloader.reload()
+    assert [line.split(": ")[1] for line in reloader.problem.splitlines()] == [
+        "nodeGroups[0].machine.typo",
+        "server.listen",
+    ]

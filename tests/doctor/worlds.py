@@ -249,6 +249,7 @@ def _second_autoscaler(inputs: Inputs) -> Inputs:
 PLANTS: Mapping[str, Plant] = {
     # -- the configuration and the running server
     "config-invalid": lambda p: replace(p, settings=None, config_problems=("cloudgraft.yaml:3:1: unknown key",)),
+    "config-incomplete": lambda p: replace(p, config_incomplete=("cloudgraft.yaml:3:1: no such file: token",)),
     "config-missing": lambda p: replace(p, settings=None, config_file=""),
     "config-not-taken": server(config_trouble="line 3: unknown key"),
     "cluster-not-seen": server(cluster_trouble="the Kubernetes API has not been heard of for a while"),

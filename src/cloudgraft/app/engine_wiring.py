@@ -50,6 +50,13 @@ def desired_state(config: Config, dock: DockLink | None = None) -> DesiredState:
     ``dock`` is the dock for clouds with ``driver: dock``.
     """
     problems = Problems()
+    wanted = draft_state(config, dock, problems)
+    problems.raise_any()
+    return wanted
+
+
+def draft_state(config: Config, dock: DockLink | None, problems: Problems) -> DesiredState:
+    """As :func:`desired_state`, but without the clouds and groups that have problems, which it adds to ``problems``."""
     clouds: dict[str, CloudDeclaration] = {}
     classes: dict[str, type[AnyDriver]] = {}  # without those of plugins, which are unknown before they run
     for name, cloud in config.clouds.items():
@@ -85,7 +92,6 @@ def desired_state(config: Config, dock: DockLink | None = None) -> DesiredState:
             routing.check(group)
     unpriced = [g.id for g in groups if g.price is None and _knows_no_price(classes.get(g.cloud))]
     problems.add(*missing_prices(config, unpriced))
-    problems.raise_any()
     return DesiredState(cluster=config.cluster, clouds=clouds, groups=groups, settings=_settings(config))
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, assert_never, runtime_checkable
 from cloudgraft.admin.server import AdminServer
 from cloudgraft.admin.wire import check_path
 from cloudgraft.app.dock_wiring import DockLink
-from cloudgraft.app.engine_wiring import desired_state, made, plugin_spec
+from cloudgraft.app.engine_wiring import draft_state, made, plugin_spec
 from cloudgraft.app.joining_wiring import ClusterLink
 from cloudgraft.app.journals import journal_from
 from cloudgraft.app.reload import FileComposer, WatchedFile
@@ -93,29 +93,34 @@ class Assembly:
 def assemble(config: Config, metrics: ServiceMetrics) -> Assembly:
     """Builds the providers. Raises ConfigError with the errors of all their options."""
     problems = Problems()
-    parts = _build(config, metrics, problems)
+    parts = build(config, metrics, problems)
     problems.raise_any()
     members, engine = dict(parts.members), None
     if parts.wanted is not None:
         engine = _make_engine(config, parts.wanted, parts.link, parts.dock)
         members = {ENGINE: EngineProvider(engine), **members}
     if not members:
-        hint = "add clouds and nodeGroups; `cloudgraft dock` serves a dock alone"
-        raise config.where().error("has nothing to serve to the autoscaler", hint)
+        raise nothing_to_serve(config)
     only = next(iter(members.values()))
     provider = MergedProvider(members, required=[ENGINE]) if len(members) > 1 else only
     return Assembly(provider, members, engine, parts.link, parts.dock)
 
 
+def nothing_to_serve(config: Config) -> ConfigError:
+    """The error of a file with neither groups nor providers."""
+    hint = "add clouds and nodeGroups; `cloudgraft dock` serves a dock alone"
+    return config.where().error("has nothing to serve to the autoscaler", hint)
+
+
 def check_parts(config: Config) -> None:
     """Raises ConfigError with the problems that drivers, providers and other parts find in their options."""
     problems = Problems()
-    _build(config, ServiceMetrics(), problems)
+    build(config, ServiceMetrics(), problems)
     problems.raise_any()
 
 
 @dataclass(slots=True)
-class _Parts:
+class Parts:
     """What an assembly is made of; what has problems is missing."""
 
     members: dict[str, Provider] = field(default_factory=dict)
@@ -124,9 +129,9 @@ class _Parts:
     dock: DockLink | None = None
 
 
-def _build(config: Config, metrics: ServiceMetrics, problems: Problems) -> _Parts:
+def build(config: Config, metrics: ServiceMetrics, problems: Problems) -> Parts:
     """Builds all parts, each by itself, and collects their problems. Opens nothing."""
-    parts = _Parts()
+    parts = Parts()
     has_engine = bool(config.clouds or config.node_groups)
     with problems.collecting():
         if config.dock is not None:
@@ -135,8 +140,7 @@ def _build(config: Config, metrics: ServiceMetrics, problems: Problems) -> _Part
     if has_engine:
         with problems.collecting():
             parts.link = ClusterLink(config)
-        with problems.collecting():
-            parts.wanted = desired_state(config, parts.dock)
+        parts.wanted = draft_state(config, parts.dock, problems)
         for part in (admin_place, make_webhook):  # better reported before the start
             with problems.collecting():
                 part(config)

@@ -73,12 +73,14 @@ def command(
     Changes nothing. Parts that cannot be reached are reported and skipped. Each finding says what is wrong, why it
     matters, and the command or line that fixes it.
     """
+    from cloudgraft.app.check import problems_of
     from cloudgraft.doctor.checks import examine
     from cloudgraft.doctor.gather import Sources
 
     config = admin.config or (DEFAULT_FILE if DEFAULT_FILE.is_file() else None)
     sources = Sources(
         config=config,
+        check=problems_of,
         kubeconfig=kubeconfig,
         autoscaler=autoscaler,
         cloud_config=cloud_config,

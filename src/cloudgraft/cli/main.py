@@ -37,7 +37,7 @@ VERBS = {
     "node-manager": "Serve node groups over HTTPS: the engine of several fronts.",
     "discovery": "Find remote clusters that share resources: serve, announce, or show them.",
     "dock": "Serve drivers that dial in, show them, or connect one.",
-    "drivers": "List the drivers and providers that are installed.",
+    "drivers": "List the drivers and providers that are installed, or describe one.",
     "new": "Write a driver, provider or receiver to start from.",
 }
 

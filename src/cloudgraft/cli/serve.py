@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cloudgraft.cli.terminal import check_option, config_option, log_options
+from cloudgraft.cli.terminal import check_option, config_option, log_options, output_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,9 +23,25 @@ if TYPE_CHECKING:
     "--insecure", is_flag=True, help="Serve other hosts without TLS. Everybody who can reach the port has full control."
 )
 @check_option
+@click.option("--online", is_flag=True, help="With --check: also ask every cloud for a list and its machine types.")
+@click.option(
+    "--create-one",
+    metavar="GROUP",
+    help="With --online: create one machine of this group, measure when the list shows it, and delete it.",
+)
+@output_option
 @log_options
 def command(
-    path: Path, listen: str | None, verbosity: int | None, log_format: str | None, *, insecure: bool, check: bool
+    path: Path,
+    listen: str | None,
+    verbosity: int | None,
+    log_format: str | None,
+    create_one: str | None,
+    output: str,
+    *,
+    insecure: bool,
+    check: bool,
+    online: bool,
 ) -> None:
     """Serve the Cluster Autoscaler until told to stop.
 
@@ -40,11 +56,25 @@ def command(
     Examples:
       cloudgraft serve --config cloudgraft.yaml
       cloudgraft serve --config cloudgraft.yaml --check
+      cloudgraft serve --config cloudgraft.yaml --check --online
       cloudgraft serve --config cloudgraft.yaml -v5 --log-format json
 
     SIGTERM and SIGINT let calls in flight end; a second signal does not wait. SIGHUP, and a change of the file, bring
     new clouds, groups, guards and limits into effect at the autoscaler's next Refresh.
     """
+    overrides = {
+        "server.listen": listen,
+        "server.insecure": insecure or None,
+        "log.level": verbosity,
+        "log.format": log_format,
+    }
+    if (online and not check) or (create_one is not None and not online) or (output == "json" and not check):
+        raise click.UsageError("--online and -o json go with --check, and --create-one goes with --check --online")
+    if check:
+        from cloudgraft.cli import serve_check
+
+        serve_check.run(path, overrides, online=online, create_one=create_one, output=output)
+        return
     import asyncio
     import signal
     from functools import partial
@@ -58,22 +88,11 @@ def command(
     from cloudgraft.server.serve import serve_until_signal
     from cloudgraft.service.metrics import ServiceMetrics
 
-    overrides = {
-        "server.listen": listen,
-        "server.insecure": insecure or None,
-        "log.level": verbosity,
-        "log.format": log_format,
-    }
-    if not check:
-        forbid_memory_dumps()
+    forbid_memory_dumps()
     file = WatchedFile(path, lambda: load(path, overrides=overrides, find=check_parts))
     config = file.load()
     metrics = ServiceMetrics()
     assembly = assemble(config, metrics)
-    if check:
-        found = [_counted(len(config.groups()), "group"), _counted(len(config.providers), "provider")]
-        click.echo(f"{path}: good ({', '.join(filter(None, found)) or 'no groups'})")
-        return
     logs.configure(config.log.level, config.log.format)
     # SIGHUP must not end the server where no watch handles it; child processes get the default.
     signal.signal(signal.SIGHUP, lambda *_: None)
@@ -97,7 +116,3 @@ def command(
             beside=beside,
         )
     )
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}" if count else ""

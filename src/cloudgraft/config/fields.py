@@ -25,10 +25,10 @@ from pydantic_core import PydanticCustomError
 
 from cloudgraft.config.section import Section
 from cloudgraft.sdk.common.files import stat_of
-from cloudgraft.sdk.common.nearest import nearest
 from cloudgraft.sdk.duration import format_duration, parse_duration
 from cloudgraft.sdk.hosts import is_loopback_host
-from cloudgraft.validation.problems import KeyPath, printable
+from cloudgraft.validation.paths import nearby, shown
+from cloudgraft.validation.problems import KeyPath
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,29 +264,27 @@ def _readable_file(path: Path, info: ValidationInfo) -> Path:
     try:
         found = stat_of(path)
         if found is None:
-            raise refuse(f"no such file: {_shown(path)}", _nearby(path))
+            raise refuse(f"no such file: {shown(path)}", nearby(path))
         if stat.S_ISDIR(found.st_mode):
-            raise refuse(f"is a directory: {_shown(path)}", "name the file in it")
+            raise refuse(f"is a directory: {shown(path)}", "name the file in it")
         with path.open("rb"):
             return path
     except OSError as error:
-        raise refuse(f"cannot be read: {_shown(path)}: {error.strerror}", "it must be readable for this user") from None
+        raise refuse(f"cannot be read: {shown(path)}: {error.strerror}", "it must be readable for this user") from None
 
 
 def _directory(path: Path, info: ValidationInfo) -> Path:
     if isinstance(info.context, LoadContext) and not _is_directory(path):
-        raise refuse(f"no such directory: {_shown(path)}", "paths are relative to the directory of this file")
+        raise refuse(f"no such directory: {shown(path)}", "paths are relative to the directory of this file")
     return path
 
 
 def _new_file(path: Path, info: ValidationInfo) -> Path:
     if isinstance(info.context, LoadContext):
         if _is_directory(path):
-            raise refuse(f"is a directory: {_shown(path)}", "name the file in it")
+            raise refuse(f"is a directory: {shown(path)}", "name the file in it")
         if not _is_directory(path.parent):
-            raise refuse(
-                f"no such directory: {_shown(path.parent)}", "make it first; the file itself need not be there"
-            )
+            raise refuse(f"no such directory: {shown(path.parent)}", "make it first; the file itself need not be there")
     return path
 
 
@@ -294,23 +292,8 @@ def _is_directory(path: Path) -> bool:
     try:
         found = stat_of(path)
     except OSError as error:  # such as a name that is too long, or a directory above that this user may not enter
-        raise refuse(f"cannot be used: {_shown(path)}: {error.strerror}", "name another place") from None
+        raise refuse(f"cannot be used: {shown(path)}: {error.strerror}", "name another place") from None
     return found is not None and stat.S_ISDIR(found.st_mode)
-
-
-def _nearby(path: Path) -> str:
-    """Suggests a file with a similar name, else says what paths are relative to."""
-    try:
-        names = [other.name for other in path.parent.iterdir()]
-    except OSError:
-        names = []
-    close = nearest(path.name, names)
-    return f"did you mean {printable(close)}?" if close else "paths are relative to the directory of this file"
-
-
-def _shown(path: Path) -> str:
-    text = str(path)
-    return printable(text) if len(text) <= 80 else "…" + printable(text[-79:])
 
 
 ReadableFile = Annotated[Path, BeforeValidator(_path), AfterValidator(_readable_file), Kind("file")]

@@ -84,6 +84,11 @@ _SERVER: Final = {
         why="A server does not start with it, and a running one keeps what it had before.",
         fix="cloudgraft serve --config FILE --check",
     ),
+    "config-incomplete": _error(
+        "The configuration names something that does not exist",
+        why="A server starts with it, but the cloud or the group that needs it does not work.",
+        fix="cloudgraft serve --config FILE --check",
+    ),
     "config-missing": _note(
         "No configuration file was checked",
         why="Whatever depends on it is not checked: groups, options, prices, certificates.",

@@ -248,6 +248,7 @@ class Inputs:
     now: datetime
     settings: Settings | None = None
     config_problems: tuple[str, ...] = ()
+    config_incomplete: tuple[str, ...] = ()  # what the file names and does not exist
     config_file: str = ""
     server: Server | None = None
     server_trouble: str = ""

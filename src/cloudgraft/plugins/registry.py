@@ -12,8 +12,10 @@ the others still work. An error of options lists all problems at once, and never
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import enum
+import importlib.util
 import inspect
 from collections import Counter
 from collections.abc import Mapping
@@ -132,6 +134,8 @@ class Listing:
     version: str
     summary: str = ""
     options: tuple[Option, ...] = ()
+    extras: tuple[str, ...] = ()  # of its distribution, that it needs
+    lacks_extras: bool = False  # it cannot be imported without them
     error: str = ""
 
 
@@ -181,16 +185,28 @@ class Extension:
             return ""
         return f"; {install_command(*extras, package=dist.name)}"
 
+    def _documented(self) -> str:
+        """Returns the summary of a class that cannot be imported, from its source; empty when that cannot be read."""
+        try:
+            found = importlib.util.find_spec(self.entry_point.module)
+            source = Path(found.origin).read_text("utf-8") if found is not None and found.origin else ""
+            classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+        except (Exception, SystemExit):  # noqa: BLE001 - the packages around the module are imported, as above
+            return ""
+        docs = (ast.get_docstring(node) for node in classes if node.name == self.entry_point.attr)
+        return (next(docs, None) or "").partition("\n")[0]
+
     def listing(self) -> Listing:
         """Describes the extension for a listing. Imports the class, and never raises."""
         dist = self.entry_point.dist
-        summary, trouble = "", ""
+        summary, trouble, lacks_extras = "", "", False
         options: tuple[Option, ...] = ()
         try:
             cls = self.load()
             summary, options = _summary(cls), options_of(cls)
         except CloudgraftError as error:
-            trouble = error.message
+            trouble, summary = error.message, self._documented()
+            lacks_extras = isinstance(error.__cause__, ImportError) and bool(self.entry_point.extras)
         return Listing(
             name=self.name,
             kind=self.kind,
@@ -199,6 +215,8 @@ class Extension:
             version=dist.version if dist else "",
             summary=summary,
             options=options,
+            extras=tuple(self.entry_point.extras),
+            lacks_extras=lacks_extras,
             error=trouble,
         )
 

@@ -288,6 +288,12 @@ class _OffloadedDriver(Driver):
         self.traits = inner.traits
         self.MachineSettings = inner.MachineSettings
 
+    def known_shapes(self) -> Sequence[Shape] | None:
+        return self._inner.known_shapes()
+
+    def missing(self) -> Mapping[str, str]:
+        return self._inner.missing()
+
     async def create(self, spec: MachineSpec) -> Machine:
         return await self._pool.run(self._inner.create, spec)
 

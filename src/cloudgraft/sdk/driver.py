@@ -220,6 +220,21 @@ class DriverDeclarations:
     # keys; where a group leaves one out, its value is that of the group's template.
     sets_node_labels: bool = False
 
+    def known_shapes(self) -> Sequence[Shape] | None:
+        """Returns the machine types that follow from the options alone; None when only the cloud knows them.
+
+        `cloudgraft serve --check` compares the groups with them. It makes no call to the cloud, and the driver is not
+        started.
+        """
+        return None
+
+    def missing(self) -> Mapping[str, str]:
+        """Returns what the options name and this host lacks, such as a program: the option's key, and what is wrong.
+
+        For `cloudgraft serve --check`, as above. Files that options name are checked without it.
+        """
+        return {}
+
 
 class Driver(DriverDeclarations, ABC):
     """Machines in one cloud account.

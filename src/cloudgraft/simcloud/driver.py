@@ -193,6 +193,10 @@ class SimulatedDriver(Driver):
         driver._link = InProcessLink(cloud, waits=waits, sleep=sleep)
         return driver
 
+    def known_shapes(self) -> Sequence[Shape] | None:
+        """Of a cloud in this process, all of them."""
+        return None if self._options.url else Catalog(self._options).shapes()
+
     async def start(self) -> None:
         """Opens the cloud's ledger, or prepares to call it; a missing cloud is noticed by the first call."""
         if self._link is None:

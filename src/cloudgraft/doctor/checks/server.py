@@ -132,6 +132,8 @@ def check_sources(inputs: Inputs) -> Iterator[Finding]:
     file = inputs.config_file
     for problem in inputs.config_problems:
         yield found("config-invalid", where=file, what=problem, fix=f"cloudgraft serve --config {file} --check")
+    for problem in inputs.config_incomplete:
+        yield found("config-incomplete", where=file, what=problem, fix=f"cloudgraft serve --config {file} --check")
     if inputs.settings is None and not inputs.config_problems:
         yield found("config-missing", where="--config", what="no configuration file is given, nor is one here")
     if inputs.server is None and inputs.server_trouble:

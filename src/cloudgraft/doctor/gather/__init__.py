@@ -11,7 +11,7 @@ from cloudgraft.admin.client import AdminClient
 from cloudgraft.doctor.gather.cluster import ClusterWanted, look_at_cluster
 from cloudgraft.doctor.gather.connection import look_at_certificates, read_cloud_config, try_calls
 from cloudgraft.doctor.gather.running import ask_server
-from cloudgraft.doctor.gather.settings import ConfigSeen, read_config
+from cloudgraft.doctor.gather.settings import ConfigCheck, ConfigSeen, read_config
 from cloudgraft.doctor.inputs import Cluster, Inputs, Server
 from cloudgraft.sdk.errors import CloudgraftError
 
@@ -23,6 +23,7 @@ class Sources:
     """Where to look. What is None is not looked at."""
 
     config: Path | None = None
+    check: ConfigCheck | None = None  # what drivers and other parts say about the configuration
     kubeconfig: Path | None = None  # instead of the one that the configuration names
     autoscaler: tuple[str, str] | None = None
     cloud_config: Path | None = None
@@ -33,7 +34,7 @@ async def gather(sources: Sources, *, tell: Callable[[str], None] = lambda _: No
     """Reads all sources. Never raises for what it finds there; ``tell`` gets the name of each source."""
     now = datetime.now(UTC)
     tell("the configuration")
-    seen = read_config(sources.config) if sources.config is not None else ConfigSeen()
+    seen = read_config(sources.config, sources.check) if sources.config is not None else ConfigSeen()
     tell("the running server")
     server, server_trouble = await _server(sources, seen)
     tell("the cloud-config and certificates")
@@ -47,6 +48,7 @@ async def gather(sources: Sources, *, tell: Callable[[str], None] = lambda _: No
         now=now,
         settings=seen.settings,
         config_problems=seen.problems,
+        config_incomplete=seen.incomplete,
         config_file=str(sources.config or ""),
         server=server,
         server_trouble=server_trouble,

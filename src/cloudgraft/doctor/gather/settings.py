@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from cloudgraft.config import Config, ConfigError, load
+from cloudgraft.config import Config, ConfigError, Problem, Problems, load
 from cloudgraft.config.kubernetes import ZONE_LABEL
 from cloudgraft.config.sections.clouds import CloudConfig, EntryPointCloud
 from cloudgraft.config.sections.groups import NodeGroupConfig
@@ -14,31 +16,43 @@ from cloudgraft.doctor.inputs import GroupSettings, NodeCare, Settings
 from cloudgraft.sdk.driver import ProviderIdBy
 from cloudgraft.sdk.types import NodeTemplate
 
+# Problems with which no server starts, and what the file names and does not exist.
+ConfigCheck = Callable[[Config], tuple[Iterable[Problem], Iterable[Problem]]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigSeen:
     """The file, or its problems."""
 
     config: Config | None = None
+    incomplete: tuple[str, ...] = ()  # what it names and does not exist
     settings: Settings | None = None
     problems: tuple[str, ...] = ()
     kubeconfig: Path | None = None  # of its section kubernetes
     is_in_cluster: bool = False
 
 
-def read_config(path: Path) -> ConfigSeen:
-    """Reads and checks the file as `serve` would."""
+def read_config(path: Path, check: ConfigCheck | None = None) -> ConfigSeen:
+    """Reads and checks the file as `serve` would; ``check`` finds what drivers and other parts say about it."""
     try:
-        config = load(path)
+        config = load(path, find=None if check is None else partial(_raise_any, check))
     except ConfigError as error:
         return ConfigSeen(problems=tuple(str(problem) for problem in error.problems))
+    problems, incomplete = check(config) if check is not None else ((), ())
     kubernetes = config.kubernetes
     return ConfigSeen(
         config=config,
+        problems=tuple(str(problem) for problem in ConfigError(problems).problems),
+        incomplete=tuple(str(problem) for problem in ConfigError(incomplete).problems),
         settings=_settings(config, str(path)),
         kubeconfig=kubernetes.kubeconfig if kubernetes is not None else None,
         is_in_cluster=kubernetes is not None and kubernetes.in_cluster,
     )
+
+
+def _raise_any(check: ConfigCheck, config: Config) -> None:
+    problems, incomplete = check(config)
+    Problems([*problems, *incomplete]).raise_any()
 
 
 def _settings(config: Config, file: str) -> Settings:

@@ -47,6 +47,10 @@ class ExecDriver(Driver):
         self._runner = Runner(options)
         self.traits = options.traits()
 
+    def missing(self) -> Mapping[str, str]:
+        """Returns the commands whose programs do not exist."""
+        return self._runner.missing()
+
     async def start(self) -> None:
         """Checks that all commands exist; runs none of them."""
         for key, command in self._commands.items():

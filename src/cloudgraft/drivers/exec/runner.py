@@ -300,6 +300,17 @@ class Runner:
         if not os.access(file, os.X_OK):
             raise PreconditionError(f"{key}: {file} cannot be executed; make it executable: chmod +x {file}")
 
+    def missing(self) -> dict[str, str]:
+        """Returns the programs that do not exist, by the key of their command, each with what is wrong."""
+        found = {}
+        for key, command in self._options.commands().items():
+            try:
+                self.check(key, command)
+            except PreconditionError as error:
+                place, _, message = error.message.partition(": ")
+                found[place if place == "workingDirectory" else key] = message or error.message
+        return found
+
     async def run(self, call: Call) -> Finished:
         """Runs the command and returns how it ended. Cancelling ends it with all its descendants, and then raises."""
         async with self._changing if call.changes else self._looking:

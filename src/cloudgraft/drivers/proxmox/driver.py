@@ -87,6 +87,10 @@ class ProxmoxDriver(BlockingDriver):
         """Returns the shapes of the options."""
         return self._options.offers()
 
+    def known_shapes(self) -> Sequence[Shape]:
+        """Returns the same: they are in the options."""
+        return self.shapes()
+
     def _order(self, spec: MachineSpec) -> Order:
         if not _NAME.fullmatch(spec.name):
             raise InvalidArgumentError(

@@ -66,6 +66,14 @@ class SharedDriver(Driver):
         """What the driver declares."""
         return self.inner.traits
 
+    def known_shapes(self) -> Sequence[Shape] | None:
+        """Delegates to the driver."""
+        return self.inner.known_shapes()
+
+    def missing(self) -> Mapping[str, str]:
+        """Delegates to the driver."""
+        return self.inner.missing()
+
     async def start(self) -> None:
         """Starts the driver, unless another user has."""
         if not self._has_entered:

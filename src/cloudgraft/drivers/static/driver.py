@@ -36,6 +36,10 @@ class Power(Switch[Host]):
         self.can_tell = "powerState" in self._commands
         self.longest_on = times.power_on
 
+    def missing(self) -> Mapping[str, str]:
+        """Returns the commands whose programs do not exist."""
+        return self._runner.missing()
+
     def start(self) -> None:
         """Checks that the commands exist."""
         for key, command in self._commands.items():
@@ -126,9 +130,14 @@ class StaticDriver(HostsDriver[Host]):
     def __init__(self, options: StaticOptions) -> None:
         """Reads the inventory; raises InvalidArgumentError when it is invalid."""
         self.traits = options.traits()
+        self._power = Power(options)
         super().__init__(
             read_inventory(options.source()),
             options.state_file or Path("static-machines.json"),
-            Power(options),
+            self._power,
             Times(power_on=options.power_on_time, power_off=options.power_off_time),
         )
+
+    def missing(self) -> Mapping[str, str]:
+        """Returns the commands whose programs do not exist."""
+        return self._power.missing()

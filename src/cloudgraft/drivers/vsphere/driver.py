@@ -92,6 +92,10 @@ class VsphereDriver(BlockingDriver):
         """Returns the shapes of the options: vSphere has none."""
         return shapes_of(self._options)
 
+    def known_shapes(self) -> Sequence[Shape]:
+        """Returns the same: they are in the options."""
+        return self.shapes()
+
     # -- create --------------------------------------------------------------------------------------------------------
 
     def create(self, spec: MachineSpec) -> Machine:

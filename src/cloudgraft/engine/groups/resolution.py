@@ -46,7 +46,7 @@ def resolve_groups(
     for declared in desired_state.groups:
         catalog = catalogs.get(declared.cloud)
         try:
-            caps = _caps(desired_state, declared.cloud)
+            caps = spend_caps(desired_state, declared.cloud)
             facts = learned(declared.id, declared.machine)
             spec = complete(declared, catalog or Catalog(), needs_price=bool(caps), facts=facts)
             common_currency({**caps, **({declared.id: spec.price} if spec.price else {})})
@@ -64,7 +64,7 @@ def resolve_groups(
     return GroupResolution(specs=specs, left_out=left_out, stale=stale)
 
 
-def _caps(desired_state: DesiredState, cloud: str) -> dict[str, Money]:
+def spend_caps(desired_state: DesiredState, cloud: str) -> dict[str, Money]:
     """The spending limits for this cloud. They work only in the currency of the prices."""
     declared = desired_state.clouds.get(cloud)
     limits = {"guards.maxSpendPerDay": desired_state.settings.guards}

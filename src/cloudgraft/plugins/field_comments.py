@@ -40,4 +40,5 @@ def _comment(lines: Sequence[str], first: int, last: int) -> str:
     while first > 0 and lines[first - 1].strip().startswith("# "):
         first -= 1
         above.insert(0, lines[first].strip()[2:])
-    return " ".join([*above, beside[1] if beside else ""]).strip()
+    text = " ".join([*above, beside[1] if beside else ""]).strip()
+    return re.sub(r"^noqa: \S+ - ", "", text)

@@ -1,0 +1,214 @@
+"""`cloudgraft serve --check`: problems of file, host and clouds, in one run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cloudgraft.app.wiring import assemble, check_parts
+from cloudgraft.cli.serve import command
+from cloudgraft.config import load
+from cloudgraft.service.metrics import ServiceMetrics
+from cloudgraft.simcloud.chaos import Chaos, Span
+from cloudgraft.simcloud.cloud import SimulatedCloud
+from cloudgraft.simcloud.http.server import HttpServer
+from cloudgraft.simcloud.options import SimulatedOptions
+from cloudgraft.simcloud.records import Page, SimMachine
+from tests.cli.log_state import log_as_before
+from tests.conditions import until
+
+
+@pytest.fixture(autouse=True)
+def _logging() -> Iterator[None]:
+    with log_as_before():
+        yield
+
+
+def check(file: Path, *more: str) -> Result:
+    return CliRunner().invoke(command, ["-c", str(file), "--check", *more])
+
+
+def written(directory: Path, text: str) -> Path:
+    file = directory / "f.yaml"
+    file.write_text(text)
+    return file
+
+
+# -- offline -----------------------------------------------------------------------------------------------------------
+
+MISSING = """\
+cluster: prod
+clouds:
+  script: {driver: exec, create: ./nosuch, delete: no-such-program, list: ./f.yaml, envFiles: {T: nowhere/t}}
+  child: {driver: plugin, command: [./nosuch]}
+  sim: {driver: simulated, stateFile: nowhere/x.db}
+  pve:
+    driver: proxmox
+    url: https://pve:8006
+    user: a@pve!t
+    region: r
+    tokenFile: tokn
+    shapes: {s: {cpu: 2, memory: 4Gi}}
+nodeGroups:
+  - {id: a, cloud: sim, maxSize: 3, machine: {shape: nosuch}}
+  - {id: b, cloud: sim, maxSize: 3, shapes: [small, medum]}
+  - {id: c, cloud: pve, maxSize: 3, machine: {shape: t, template: 1}}
+"""
+FOUND = {
+    "clouds.script.create": "there is no file",
+    "clouds.script.delete": "there is no program 'no-such-program' in PATH",
+    "clouds.script.list": "chmod +x",
+    "clouds.script.envFiles.T": "no such file",
+    "clouds.child.command[0]": "no such file",
+    "clouds.sim.stateFile": "no such directory",
+    "clouds.pve.tokenFile": "did you mean token?",
+    "nodeGroups[0].machine.shape": "cloud sim has no machine type nosuch (there is: gpu, large, medium, small)",
+    "nodeGroups[1].shapes[1]": "did you mean medium?",
+    "nodeGroups[2].machine.shape": "cloud pve has no machine type t (there is: s)",
+}
+
+
+@pytest.mark.parametrize("wrong", ["", "server: {listen: 8386}\n"], ids=["good file", "wrong file"])
+def test_missing_files_programs_and_machine_types_are_reported_with_lines(tmp_path: Path, wrong: str) -> None:
+    (tmp_path / "token").touch()
+    done = check(written(tmp_path, MISSING + wrong))
+    lines = done.stderr.removeprefix("error: ").splitlines()
+    found = {line.split(": ")[1]: line for line in lines}
+    assert list(found) == [*FOUND, *(["server.listen"] if wrong else [])]
+    assert done.exit_code == 1
+    for key, text in FOUND.items():
+        assert text in found[key]
+        assert found[key].startswith(f"{tmp_path}/f.yaml:")
+
+
+def test_a_server_starts_although_a_file_of_one_cloud_is_missing(tmp_path: Path) -> None:
+    """Law 6: its cloud fails, and the others are served. So only the check refuses it."""
+    assert assemble(load(written(tmp_path, MISSING), find=check_parts), ServiceMetrics()).engine is not None
+
+
+def test_problems_are_json_for_programs(tmp_path: Path) -> None:
+    done = check(written(tmp_path, "cluster: t\nserver: {listen: 1}\n"), "-o", "json")
+    answer = json.loads(done.stdout)
+    assert (done.exit_code, answer["good"], answer["clouds"]) == (1, False, [])
+    assert {problem["key"]: problem["line"] for problem in answer["problems"]} == {"providers": 1, "server.listen": 2}
+
+
+@pytest.mark.parametrize("words", [["--online"], ["--check", "--create-one", "g"], ["-o", "json"]])
+def test_options_that_need_others_are_refused(tmp_path: Path, words: list[str]) -> None:
+    done = CliRunner().invoke(command, ["-c", str(tmp_path / "f"), *words])
+    assert done.exit_code == 2
+    assert "--check" in done.output
+
+
+# -- online ------------------------------------------------------------------------------------------------------------
+
+
+class Clouds:
+    """Simulated clouds behind real ports."""
+
+    def __init__(self) -> None:
+        self.clouds: list[tuple[SimulatedCloud, HttpServer]] = []
+
+    def add(self, **options: Any) -> tuple[SimulatedCloud, str]:
+        cloud = SimulatedCloud(SimulatedOptions(boot_time=timedelta(0), delete_time=timedelta(0), **options))
+        server = HttpServer(cloud)
+        server.start()
+        self.clouds.append((cloud, server))
+        return cloud, f"http://{server.address}"
+
+
+@pytest.fixture
+def clouds() -> Iterator[Clouds]:
+    made = Clouds()
+    yield made
+    for cloud, server in made.clouds:
+        server.stop()
+        cloud.close()
+
+
+def online(directory: Path, urls: dict[str, str], more: str = "") -> Path:
+    entries = "".join(f"  {name}: {{driver: simulated, url: '{url}'{more}}}\n" for name, url in urls.items())
+    groups = "".join(f"  - {{id: g-{name}, cloud: {name}, maxSize: 3, machine: {{shape: small}}}}\n" for name in urls)
+    return written(directory, f"cluster: prod\nclouds:\n{entries}nodeGroups:\n{groups}")
+
+
+def test_every_cloud_is_asked_and_a_broken_one_hides_no_other(tmp_path: Path, clouds: Clouds) -> None:
+    cloud, url = clouds.add()
+    file = online(tmp_path, {"good": url, "dead": "http://127.0.0.1:9", "other": url})
+    done = check(file, "--online", "-o", "json")
+    answers = {answer["cloud"]: answer for answer in json.loads(done.stdout)["clouds"]}
+    assert done.exit_code == 1
+    assert [name for name, answer in answers.items() if answer["good"]] == ["good", "other"]
+    assert "no simulated cloud answers at http://127.0.0.1:9" in answers["dead"]["errors"][0]
+    assert answers["good"]["machineTypes"] == ["gpu", "large", "medium", "small"]
+    assert answers["good"]["machines"] == 0
+    assert not list(cloud.ledger()), "it has created something"
+
+
+def test_machine_types_that_only_the_cloud_knows_are_compared(tmp_path: Path, clouds: Clouds) -> None:
+    file = online(tmp_path, {"a": clouds.add()[1]})
+    file.write_text(file.read_text().replace("shape: small", "shape: smal"))
+    assert check(file).exit_code == 0  # nothing is known without asking
+    done = check(file, "--online")
+    assert done.exit_code == 1
+    assert f"{file}:5:" in done.stderr
+    assert "nodeGroups[0].machine.shape: cloud a has no machine type smal (did you mean small?)" in done.stderr
+
+
+def test_a_machine_is_created_measured_and_deleted_on_request_only(tmp_path: Path, clouds: Clouds) -> None:
+    cloud, url = clouds.add()
+    file = online(tmp_path, {"a": url})
+    done = check(file, "--online", "--create-one", "g-a")
+    assert (done.exit_code, done.stderr.count("deleted at the end")) == (0, 1)
+    assert "0s declared, 0.0s to " in done.stdout
+    [machine] = list(cloud.ledger())
+    assert machine.gone_at is not None
+    assert machine.tags["cloudgraft-cluster"] == "check-of-prod"
+    refused = check(file, "--online", "--create-one", "g-b")
+    assert refused.exit_code == 1
+    assert "did you mean g-a?" in refused.stderr
+
+
+def test_a_declared_delay_that_is_too_short_is_an_error(
+    tmp_path: Path, clouds: Clouds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud, url = clouds.add(list_lag=timedelta(hours=1))
+    page = cloud.page
+
+    def late(limit: int, cursor: str = "") -> Page[SimMachine]:
+        """The first list after the create lacks the machine, and the next one has it."""
+        shown = page(limit, cursor)
+        if cloud.machines():
+            cloud.set_chaos(Chaos(list_lag=Span()))
+        return shown
+
+    monkeypatch.setattr(cloud, "page", late)
+    done = check(online(tmp_path, {"a": url}), "--online", "--create-one", "g-a")
+    assert done.exit_code == 1
+    assert "list_delay is 0s, but a list that began " in done.stderr
+    cloud.set_chaos(Chaos(list_lag=Span()))
+    declared = check(online(tmp_path, {"a": url}, ", listLag: 1s"), "--online", "--create-one", "g-a")
+    assert declared.exit_code == 0, declared.output
+    assert all(machine.gone_at is not None for machine in cloud.ledger())
+
+
+async def test_after_ctrl_c_the_machine_is_deleted(tmp_path: Path, clouds: Clouds) -> None:
+    cloud, url = clouds.add(list_lag=timedelta(hours=1))  # it would wait for long
+    words = ["serve", "-c", str(online(tmp_path, {"a": url})), "--check", "--online", "--create-one", "g-a"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "cloudgraft.cli", *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    await until(lambda: bool(cloud.machines()), what="the machine")
+    process.send_signal(signal.SIGINT)
+    _, stderr = await process.communicate()
+    assert (process.returncode, cloud.machines()) == (128 + signal.SIGINT, [])
+    assert b"interrupted" in stderr
