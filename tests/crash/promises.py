@@ -157,10 +157,22 @@ class Autoscaler:
         promise.deleted |= promise.in_doubt
         promise.in_doubt = set()
 
-    def _change(self, group: str, before: set[int], after: set[int], call: str, argument: object) -> None:
+    def order(self, group: str, before: int, delta: int, key: str, victims: Sequence[str] = ()) -> None:
+        """`cloudgraft scale`, perhaps for the second time: from the size at which it was first ordered.
+
+        ``victims`` are names of machines; they go with the order, or stay without it.
+        """
+        change = f"{delta:+}"
+        promise = self._promise(group)
+        promise.in_doubt = set(victims) - promise.deleted
+        self._change(group, {before}, {before + delta}, "scale", change, key, victims)
+        promise.deleted |= promise.in_doubt
+        promise.in_doubt = set()
+
+    def _change(self, group: str, before: set[int], after: set[int], call: str, *arguments: object) -> None:
         promise = self._promise(group)
         try:
-            self._ask(call, group, argument)
+            self._ask(call, group, *arguments)
         except Crashed:
             promise.targets = before | after
             raise
