@@ -13,7 +13,7 @@ from cloudgraft.sdk.types import NodeRef
 from cloudgraft.simcloud.chaos import Chaos
 from cloudgraft.store.records import Scope, State
 from tests.cli.operator_rig import Operator, operating
-from tests.engine.engine_rig import Rig
+from tests.engine.engine_rig import Rig, group
 
 
 @pytest.fixture
@@ -54,6 +54,27 @@ async def test_a_machine_gets_its_history_by_name_and_by_provider_id(operator: O
     shown = (await operator.run(command, record.name)).stdout
     assert f"{record.name}: it is gone in group g" in shown
     assert record.provider_id in shown
+
+
+async def test_a_full_group_and_one_that_is_not_served_say_so_at_the_top(tmp_path: Path) -> None:
+    groups = (group("full", max_size=1), group("wrong", machine={"shape": "no such shape"}))
+    async with operating(Rig(tmp_path, groups=groups)) as operator:
+        await operator.rig.provider.increase_size("full", 1)
+        await pauses.pause(operator.rig.engine, Scope.GROUP, "full", "the invoice")
+        full = (await operator.run(command, "full")).stdout.splitlines()
+        assert full[1] == "  target 1, min 0, max 1 (at its maximum); 1 requested"
+        wrong = (await operator.run(command, "wrong")).stdout.splitlines()
+        assert wrong[0].startswith("wrong: it is not served: cloud sim has no machine type")
+        assert wrong[1:3] == ["  not served; no machines", "  -> correct the configuration"]
+
+
+async def test_an_unknown_name_is_compared_with_those_there_are_and_those_to_come(operator: Operator) -> None:
+    operator.rig.groups = (group("small"), group("brandnew"))
+    await operator.rig.reconfigure()
+    assert "did you mean 'small'?" in (await operator.run(command, "smal", code=1)).stderr
+    operator.rig.groups = (group("small"), group("brandnew"), group("later"))
+    operator.rig.engine.reconfigure(operator.rig.desired_state())
+    assert "'later' yet: the changed configuration that has it" in (await operator.run(command, "later", code=1)).stderr
 
 
 async def test_what_is_not_there_is_an_error_that_names_the_groups(operator: Operator) -> None:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.operations.pauses import pause, resume
+from cloudgraft.engine.operations.scaling import ScaleOrder, scale
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import CloudgraftError
@@ -78,6 +79,7 @@ class _Child:
             "configure": self._configure,
             "pause": self._pause,
             "resume": self._resume,
+            "scale": self._scale,
             "journal": self._journal,
             "names": self._names,
             "told": self._told,
@@ -105,6 +107,9 @@ class _Child:
 
     async def _resume(self, group: str) -> None:
         await resume(self._engine, Scope.GROUP, group)
+
+    async def _scale(self, group: str, change: str, key: str, machines: Sequence[str]) -> None:
+        await scale(self._engine, ScaleOrder(group=group, change=change, machines=machines), key)
 
     async def _journal(self) -> tuple[Contents, list[str]]:
         """What is on disk, and the machines of which memory says something else."""

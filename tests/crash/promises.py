@@ -93,6 +93,15 @@ class Autoscaler:
         self._promise(group).begin({before}, {after}, seen.machines(victims))
         self._change(group, {after}, "delete_nodes", [NodeRef(name=id_, provider_id=id_) for id_ in victims])
 
-    def _change(self, group: str, after: set[int], call: str, argument: object) -> None:
-        self._ask(call, group, argument)
+    def order(self, group: str, before: int, delta: int, key: str, victims: Sequence[str] = ()) -> None:
+        """`cloudgraft scale`, perhaps for the second time: from the size at which it was first ordered.
+
+        ``victims`` are names of machines; they go with the order, or stay without it.
+        """
+        promise = self._promise(group)
+        promise.begin({before}, {before + delta}, set(victims) - promise.deleted)
+        self._change(group, {before + delta}, "scale", f"{delta:+}", key, victims)
+
+    def _change(self, group: str, after: set[int], call: str, *arguments: object) -> None:
+        self._ask(call, group, *arguments)
         self._promise(group).answered(after)

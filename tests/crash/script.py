@@ -117,6 +117,21 @@ def _told(request: str, *arguments: object) -> Step:
     return step
 
 
+def _ordered(group: str, delta: int, left: int) -> Step:
+    """An operator orders machines, or removes some that run, and asks again under the same key after every crash."""
+
+    def step(life: Life) -> None:
+        key = f"{group}{delta:+}"
+        if key not in life.memory:
+            seen = life.autoscaler.look()[group]
+            life.memory[key] = seen.target, sorted(seen.machines(seen.running))[: max(0, -delta)]
+        before, victims = life.memory[key]
+        life.autoscaler.order(group, before, delta, key, victims)
+        life.until(lambda view: view[group].is_at_rest(left))
+
+    return step
+
+
 def _drained(group: str) -> Step:
     """A group that is no longer configured goes with its last machine."""
 
@@ -236,5 +251,10 @@ SCRIPT = (
         ],
     ),
     Phase(name="bad luck", steps=[_bad_luck, _recovered]),
+    Phase(
+        name="operator's orders",
+        begin=_chaos(create={"lost": {"next": 1}, "latency": 0.1}, delete={"lost": {"next": 1}}),
+        steps=[_ordered("big", 3, 4), _ordered("big", -2, 2)],
+    ),
     Phase(name="end", steps=[_emptied("web", "big", "core", "new")]),
 )

@@ -42,6 +42,9 @@ class ServedProgram:
             "configure": self._configure,
             "pause": lambda group: self._admin("Pause", group),
             "resume": lambda group: self._admin("Resume", group),
+            "scale": lambda group, change, key, machines: self._admin(
+                "Scale", group, change=change, order=key, machines=list(machines), dryRun=False
+            ),
             "journal": lambda: (self._contents(), ()),
             "names": self._names,
             "told": self._told,
@@ -111,8 +114,8 @@ class ServedProgram:
         self._file.write_text(_configuration(self._order, config))
         os.kill(self._server.pid, signal.SIGHUP)
 
-    def _admin(self, method: str, group: str) -> None:
-        self._loop.run(self._server.admin(method, group=group))
+    def _admin(self, method: str, group: str, **request: object) -> None:
+        self._loop.run(self._server.admin(method, group=group, **request))
 
     def _contents(self) -> Contents:
         """What is on disk; what is in memory is its own."""

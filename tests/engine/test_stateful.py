@@ -16,7 +16,7 @@ import os
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Collection, Coroutine
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -30,8 +30,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from cloudgraft.engine.groups.specs import CloudSettings, EngineSettings, GuardLimits, RepairSettings
 from cloudgraft.engine.machines.identity import Identity
+from cloudgraft.engine.operations.scaling import ScaleOrder, scale
 from cloudgraft.sdk.driver import Idempotency
-from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.simcloud.chaos import Odds
 from cloudgraft.simcloud.options import SimulatedOptions
@@ -81,6 +82,7 @@ class EngineLife(RuleBasedStateMachine):
         self.last: Call | None = None
         self.foreign: list[str] = []
         self.hung = self.lied = False
+        self.orders = 0
 
     @initialize(lag=st.sampled_from([0, 15]), guard=st.sampled_from([None, 6]))
     def begin(self, lag: int, guard: int | None) -> None:
@@ -206,6 +208,42 @@ class EngineLife(RuleBasedStateMachine):
         with pytest.raises(InvalidArgumentError):
             self.run(self.rig.provider.delete_nodes(id_, [*nodes, NodeRef(name="x", provider_id="other://x")]))
 
+    @rule(
+        id_=st.sampled_from(GROUPS),
+        change=st.sampled_from(["+1", "+2", "-1", "=2"]),
+        death=st.sampled_from([None, False, True]),
+    )
+    def an_operator_orders_and_asks_again(self, id_: str, change: str, death: bool | None) -> None:
+        """The answer is lost, perhaps with the process before or after its commit: the order is made once."""
+        self.orders += 1
+        order, key = ScaleOrder(group=id_, change=change, delete_ready=change == "-1"), f"order {self.orders}"
+        before = {each: self.listed(each) for each in GROUPS}
+        is_made = False
+        if death is not None:
+            self.rig.life.doom(0, is_after=death)
+        try:
+            with contextlib.suppress(Killed, PreconditionError):
+                self.run(scale(self.rig.engine, order, key))
+                is_made = True
+        finally:
+            self.rig.life.left = None
+        if self.rig.life.is_over:
+            self.run(self.rig.revive())
+            is_made = bool(death)
+        try:
+            answer = self.run(scale(self.rig.engine, order, key))
+        except PreconditionError:
+            assert not is_made, "an order that was made is refused when it is repeated"
+            self.compare(before)
+            return
+        assert answer["repeated"] is is_made
+        names = {machine["name"] for machine in answer["machines"]}
+        if answer["added"]:
+            self.model[id_].grow(answer["added"])
+        else:
+            self.model[id_].shrink(names, self.rig.clock.now())
+        self.compare({each: [one for one in seen if one.name not in names] for each, seen in before.items()}, names)
+
     @rule()
     def refresh(self) -> None:
         self.run(self.rig.provider.refresh())
@@ -225,11 +263,12 @@ class EngineLife(RuleBasedStateMachine):
             self.run(self.rig.revive())
         self.compare(before)
 
-    def compare(self, before: dict[str, list[Listed]]) -> None:
+    def compare(self, before: dict[str, list[Listed]], ordered: Collection[str] = ()) -> None:
+        """Holds what happened by itself against the model; machines that were ``ordered`` did not come by it."""
         dead = frozenset(entry.name for entry in self.ours() if entry.state in ("failed", "gone", "deleting"))
         world = World(now=self.rig.clock.now(), dead=dead, has_lied=self.lied, failed_ttl=FAILED_TTL)
         for id_, model in self.model.items():
-            model.live(before[id_], self.listed(id_), world)
+            model.live(before[id_], [one for one in self.listed(id_) if one.name not in ordered], world)
 
     @rule(steps=st.integers(0, 8), is_after=st.booleans(), seconds=st.sampled_from([0, 10]))
     def the_process_dies_in_the_middle_of_a_turn(self, steps: int, is_after: bool, seconds: float) -> None:

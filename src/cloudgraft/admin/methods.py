@@ -110,7 +110,12 @@ class _Methods:
     async def explain(self, request: Mapping[str, object]) -> dict[str, object]:
         asked = _Request(request, "subject", "limit")
         return await as_json_in_slices(
-            await explain(self._engine, asked.needed("subject"), limit=asked.number("limit", 30, most=_MOST_EVENTS))
+            await explain(
+                self._engine,
+                asked.needed("subject"),
+                limit=asked.number("limit", 30, most=_MOST_EVENTS),
+                config_trouble=self._config_trouble(),
+            )
         )
 
     async def events(self, request: Mapping[str, object]) -> dict[str, object]:

@@ -36,7 +36,8 @@ def _print_group(answer: Mapping[str, Any]) -> None:
     group = answer["group"]
     click.echo(clean(f"{answer['id']}: {answer['verdict']}"))
     states = ", ".join(f"{count} {state}" for state, count in group["states"].items()) or "no machines"
-    click.echo(clean(f"  target {group['target']}, min {group['minSize']}, max {group['maxSize']}; {states}"))
+    sizes = f"target {group['target']}, min {group['minSize']}, max {group['maxSize']}"
+    click.echo(clean(f"  {sizes}{_at_its_maximum(group)}; {states}" if group["served"] else f"  not served; {states}"))
     for number, reason in enumerate(answer["reasons"]):
         if number:  # the first is the diagnosis
             click.echo(f"- {clean(reason['what'])}")
@@ -52,6 +53,11 @@ def _print_group(answer: Mapping[str, Any]) -> None:
         print_table(["NAME", "FOR", "CODE", "ERROR"], rows)
     click.echo("\nOf late:")
     _print_timeline(answer)
+
+
+def _at_its_maximum(group: Mapping[str, Any]) -> str:
+    is_full = group["target"] >= group["maxSize"] and not group["draining"]
+    return " (at its maximum)" if is_full else ""
 
 
 def _print_machine(answer: Mapping[str, Any]) -> None:

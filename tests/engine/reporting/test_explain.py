@@ -74,6 +74,17 @@ DOWN = replace(CLOUD, is_up=False, error="no route", error_code="unavailable", d
         (replace(CASE, cloud=replace(CLOUD, blocked="two clusters")), "two clusters", ""),
         (replace(CASE, cloud=replace(CLOUD, is_ready=False)), "cloud sim has not been listed yet", "wait"),
         (replace(CASE, group=replace(GROUP, left_out="no shape")), "it is not served: no shape", "correct"),
+        (
+            replace(CASE, group=replace(GROUP, left_out="no shape"), is_offer_pending=True),
+            "it is not served: no shape",
+            "`cloudgraft call Refresh`",
+        ),
+        (
+            replace(CASE, group=replace(GROUP, left_out="it has not told"), waits_for_cloud=True),
+            "it is not served: it has not told",
+            "wait for its cloud",
+        ),
+        (replace(CASE, group=replace(GROUP, is_served=False)), "it is not served yet", "next Refresh publishes it"),
         (replace(CASE, group=replace(GROUP, is_draining=True)), "it is no longer configured", "nodeGroups"),
         (replace(CASE, group=replace(GROUP, target=10)), "it is at its maximum of 10", "maxSize"),
         (replace(CASE, guard="maxMachines is 2"), "a guard refuses more machines: maxMachines is 2", "guards"),
@@ -112,6 +123,12 @@ def test_a_group_that_is_fine_tells_when_it_was_last_asked_for_more() -> None:
     second = reasons(replace(CASE, asked_at="2030-01-01T00:00:00Z"))[1]
     assert second.what == "the autoscaler last asked for more at 2030-01-01T00:00:00Z"
     assert "status ConfigMap" in second.todo
+
+
+def test_a_changed_configuration_that_waits_is_told_and_is_no_obstacle() -> None:
+    told = [reason.what for reason in reasons(replace(CASE, is_config_pending=True))]
+    assert told[0].startswith("nothing is in its way")
+    assert "a changed configuration waits for the autoscaler's next Refresh" in told
 
 
 def test_an_older_configuration_is_told_and_is_no_obstacle() -> None:

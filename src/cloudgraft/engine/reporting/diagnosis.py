@@ -45,6 +45,9 @@ class Case:
     machines: Sequence[MachineReport]  # those that failed, at least
     trouble: str = ""  # why the autoscaler should not use this process at all
     guard: str = ""  # the guard that would refuse one more machine
+    is_config_pending: bool = False  # a changed configuration waits for the next Refresh
+    is_offer_pending: bool = False  # what its cloud offers is known, and waits for the next Refresh
+    waits_for_cloud: bool = False  # its cloud has not told yet what it offers
     asked_at: str = ""  # when the autoscaler last requested machines; empty when the journal has no such event
 
 
@@ -95,7 +98,12 @@ def _of_the_cloud(case: Case) -> Iterator[Reason]:
 def _of_the_group(case: Case) -> Iterator[Reason]:
     group = case.group
     if group.left_out and not any(_of_the_cloud(case)):
-        yield Reason(what=f"it is not served: {group.left_out}", todo="correct the configuration")
+        yield Reason(what=f"it is not served: {group.left_out}", todo=_remedy_of_left_out(case))
+    elif not group.is_served and not group.left_out:
+        yield Reason(what="it is not served yet", todo="the autoscaler's next Refresh publishes it")
+    elif case.is_config_pending:
+        what = "a changed configuration waits for the autoscaler's next Refresh"
+        yield Reason(what=what, todo="`cloudgraft call Refresh` applies it too", is_obstacle=False)
     if group.is_draining:
         yield Reason(
             what="it is no longer configured and only shrinks",
@@ -120,6 +128,12 @@ def _of_the_group(case: Case) -> Iterator[Reason]:
             what=what, todo="see `cloudgraft status` for which, and `kubectl describe node`", is_obstacle=False
         )
     yield from _under_way(group)
+
+
+def _remedy_of_left_out(case: Case) -> str:
+    if case.is_config_pending or case.is_offer_pending:
+        return "the autoscaler's next Refresh looks at it again; so does `cloudgraft call Refresh`"
+    return "wait for its cloud" if case.waits_for_cloud else "correct the configuration"
 
 
 def _failures(machines: Sequence[MachineReport]) -> Iterator[Reason]:

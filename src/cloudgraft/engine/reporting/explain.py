@@ -17,7 +17,7 @@ from cloudgraft.engine.reporting.report import (
     machine_report,
 )
 from cloudgraft.engine.reporting.report_json import iso
-from cloudgraft.sdk.errors import NotFoundError
+from cloudgraft.engine.unknown_names import unknown_group
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.store.journal import EventQuery, JournalUnavailableError
 from cloudgraft.store.records import Event, MachineRecord, State
@@ -66,12 +66,15 @@ class Explanation:
     events_trouble: str = ""  # why the journal could not be read
 
 
-async def explain(engine: Engine, subject: str, *, limit: int = 30) -> Explanation:
-    """Explains a group, or a machine by our name for it, its id or its providerID."""
+async def explain(engine: Engine, subject: str, *, limit: int = 30, config_trouble: str = "") -> Explanation:
+    """Explains a group, or a machine by our name for it, its id or its providerID.
+
+    ``config_trouble`` is the error of a changed configuration file, which may have a group that nobody knows yet.
+    """
     left_out = engine.left_out()
     if subject in engine.fleet.groups or subject in left_out:
         return await _explain_group(engine, subject, left_out.get(subject, ""), limit)
-    return await _explain_machine(engine, subject, limit)
+    return await _explain_machine(engine, subject, limit, config_trouble)
 
 
 # -- a group -----------------------------------------------------------------------------------------------------------
@@ -106,6 +109,7 @@ def _case(engine: Engine, report: GroupReport, failed: Sequence[MachineReport], 
     group = engine.fleet.groups.get(report.id)
     price = group.spec.price.amount if group is not None and group.spec.price else None
     guard = engine.guard_usage.refusal(report.cloud, price) if group is not None else None
+    is_known = worker is not None and worker.catalog.known is not None  # what its cloud offers
     increases = [event for event in asked if event.kind == "increase"]
     return Case(
         group=report,
@@ -113,6 +117,9 @@ def _case(engine: Engine, report: GroupReport, failed: Sequence[MachineReport], 
         machines=failed,
         trouble=engine.trouble(),
         guard=guard.message if guard is not None else "",
+        is_config_pending=engine.is_config_pending,
+        is_offer_pending=is_known and not engine.groups.is_placed(report.cloud),
+        waits_for_cloud=not is_known,
         asked_at=iso(increases[-1].at) if increases else "",
     )
 
@@ -150,7 +157,7 @@ async def _timeline(engine: Engine, id_: str, cloud: str, limit: int) -> list[Ev
 # -- a machine ---------------------------------------------------------------------------------------------------------
 
 
-async def _explain_machine(engine: Engine, subject: str, limit: int) -> Explanation:
+async def _explain_machine(engine: Engine, subject: str, limit: int, config_trouble: str) -> Explanation:
     record = find_machine(engine, subject)
     name, trouble = record.name if record is not None else subject, ""
     events: Sequence[Event] = ()
@@ -160,9 +167,10 @@ async def _explain_machine(engine: Engine, subject: str, limit: int) -> Explanat
         trouble = error.message
     if record is None and not events:
         engine.check_leader()  # a follower has no data
-        groups = ", ".join(sorted({*engine.fleet.groups, *engine.left_out()})) or "none"
         why = f" ({trouble})" if trouble else ""
-        raise NotFoundError(f"there is no group and no machine {subject!r}{why}; the groups are: {groups[:500]}")
+        if config_trouble:
+            why += f" (the changed configuration file is not used, because it is not valid: {config_trouble})"
+        raise unknown_group(engine, subject, kind="group and no machine", why=why, listed="the groups are")
     now = engine.clock.now()
     machine = machine_report(engine, record, now) if record is not None else None
     return Explanation(
