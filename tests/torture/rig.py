@@ -62,7 +62,12 @@ def simulated(directory: Path, world: World) -> Iterator[tuple[SimulatedCloud, P
 
 
 def _configuration(url: str, world: World) -> dict[str, Any]:
-    engine = {"observeEvery": "100ms", "backoff": {"initial": "50ms", "max": "200ms"}, **world.engine}
+    engine = {
+        "observeEvery": "100ms",
+        "createTimeout": "2s",
+        "backoff": {"initial": "50ms", "max": "200ms"},
+        **world.engine,
+    }
     return {
         "cluster": "mine",
         "clouds": {"sim": {"driver": world.driver, "url": url, "engine": engine, **world.declared}},
