@@ -18,6 +18,7 @@ from cloudgraft.torture.journal_view import JournalView
 
 MARGIN = 0.1  # seconds: a cloud's clock is not ours
 _AT_WORK = frozenset({State.BOOTING, State.RUNNING})
+_ENDING = frozenset({State.FAILED, State.DELETING, State.GONE})
 _OPEN = frozenset({State.REQUESTED, State.CREATING, State.BOOTING, State.DELETING})
 
 
@@ -27,6 +28,7 @@ class Rule(enum.Enum):
     PROMISE = "the server keeps what it answered: target and list agree, also after a kill"
     UNKNOWN = "the journal names every machine before the cloud is called for it"
     DOUBLE = "one intent is one machine"
+    REFUSED = "an error that promises that nothing was done keeps that promise"
     MISSING = "a list shows every machine that was created longer ago than list_delay"
     RETURNED = "a machine that counts as gone does not exist"
     MARKS = "a list gives back the marks of a machine"
@@ -42,6 +44,8 @@ ADVICE: Mapping[Rule, str] = {
     Rule.UNKNOWN: "give each machine the name and the tags of its MachineSpec, and create none without being asked",
     Rule.DOUBLE: "declare `idempotency` as it is, and raise DeadlineError, not UnavailableError, whenever the cloud "
     "may have carried out a create",
+    Rule.REFUSED: "raise DeadlineError, not UnavailableError, for a lost answer and for a 5xx after which the machine "
+    "may exist",
     Rule.MISSING: "read all pages, raise rather than return a part, and declare the longest delay as `list_delay`",
     Rule.RETURNED: "raise `list_delay` and engine.createTimeout to what the cloud needs, and raise NotFoundError only "
     "for a machine that does not exist",
@@ -143,17 +147,23 @@ class Judge:
         for machine in listing.machines:
             if is_ours(machine, self.identity):
                 self.ids[machine.name].setdefault(machine.machine_id, listing.began)
-        retried = {event.machine: event.message for event in journal.events if event.kind == "retry"}
+        refused = _refused_creates(journal.events)
         for name, ids in self.ids.items():
+            record = journal.machines.get(name)
             if len(ids) > 1:
-                yield self._double(name, ids, retried.get(name, ""))
+                yield self._double(name, ids, refused.get(name, ""))
+            elif name in refused and record is not None and record.attempts == 1:
+                what = f"the cloud made {name} ({next(iter(ids))}) in the call after which the driver's error said: "
+                # Harmless where the engine may simply ask again.
+                is_note = self.traits.idempotency is not Idempotency.NONE
+                yield Finding(rule=Rule.REFUSED, what=what + refused[name], is_note=is_note)
 
-    def _double(self, name: str, ids: Collection[str], retried: str) -> Finding:
+    def _double(self, name: str, ids: Collection[str], refused: str) -> Finding:
         what = f"the cloud made {len(ids)} machines for {name}: {', '.join(sorted(ids))}"
         if self.traits.idempotency is not Idempotency.NONE:
             what += f"; the driver declares idempotency {self.traits.idempotency.value}"
-        elif retried:
-            what += f"; the driver raised an error that says that nothing was done: {retried}"
+        elif refused:
+            what += f"; the driver raised an error that promises that nothing was done: {refused}"
         else:
             what += "; create is declared as not idempotent, so this can happen, and the engine deletes one of them"
             return Finding(rule=Rule.DOUBLE, what=what, is_note=True)
@@ -173,7 +183,9 @@ class Judge:
                     f"list_delay is {self.delay:g} s"
                 )
                 yield Finding(rule=Rule.MISSING, what=what)
-            is_back = machine is not None and machine.name == record.name and machine.state is not MachineState.DELETING
+            # One that the journal never had may come from a late create: the engine then deletes it.
+            was_there = (record.name, record.machine_id) in self._present
+            is_back = was_there and machine is not None and machine.state is not MachineState.DELETING
             if record.state is State.GONE and is_back and self._gone.get(record.name, listing.began) <= latest:
                 what = f"{record.name} ({record.machine_id}) counts as gone, and a list shows it {self.delay:g} s later"
                 yield Finding(rule=Rule.RETURNED, what=what)
@@ -214,9 +226,21 @@ class Judge:
                 continue
             if event.kind == "loss":
                 yield Finding(rule=Rule.MISSING, what=f"{event.machine}: {event.message}")
-            elif event.kind == "returned":
-                yield Finding(rule=Rule.RETURNED, what=f"{event.machine}: {event.message}")
+            elif event.kind == "returned":  # a late create, or the list above shows more
+                yield Finding(rule=Rule.RETURNED, what=f"{event.machine}: {event.message}", is_note=True)
         self._events = max([self._events, *(event.seq for event in events)])
+
+
+def _refused_creates(events: Sequence[Event]) -> dict[str, str]:
+    """The last error of each machine with which a driver promised that a create had done nothing."""
+    refused: dict[str, str] = {}
+    over: set[str] = set()  # machines that are deleted: later errors are not those of a create
+    for event in events:
+        if event.state in _ENDING:
+            over.add(event.machine)
+        elif event.kind == "retry" and event.machine not in over:
+            refused[event.machine] = event.message
+    return refused
 
 
 def why_not_at_rest(listing: Listing, journal: JournalView, identity: Identity) -> str:

@@ -17,7 +17,6 @@ from cloudgraft.config import Config
 from cloudgraft.config.sections.groups import NodeGroupConfig
 from cloudgraft.engine.groups.specs import create_limit
 from cloudgraft.engine.machines.identity import Identity
-from cloudgraft.sdk.driver import Idempotency
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError, UnavailableError
 from cloudgraft.torture.journal_view import JournalView, OwnJournal, read_journal
 from cloudgraft.torture.judge import Finding, Judge, Listing, Rule, is_ours, why_not_at_rest
@@ -97,13 +96,13 @@ class Run:
         """
         declared = desired_state(self._job.private).clouds[self._job.group.cloud]
         settings = declared.settings
-        limit = max(settings.list_timeout, settings.delete_timeout).total_seconds()
-        async with started(declared.make, limit) as outside:
+        longest = max(settings.list_timeout, settings.delete_timeout).total_seconds()
+        async with started(declared.make, longest) as outside:
             listing = await outside.listed()
             self._refuse(outside, listing)
-            settle = self._job.patience + outside.traits.list_delay.total_seconds()
-            if outside.traits.idempotency is Idempotency.NONE:
-                settle += create_limit(settings, outside.traits)
+            # A create of unknown outcome is settled after createTimeout and list_delay, if its machine is not wanted.
+            limit = create_limit(settings, outside.traits)
+            settle = self._job.patience + outside.traits.list_delay.total_seconds() + limit
             if not agree(await self._outline(outside, listing, settle)):
                 raise RefusedError("nothing was done")
             self._began = time.monotonic()
