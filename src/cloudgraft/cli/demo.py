@@ -10,6 +10,7 @@ import sys
 import click
 from rich.console import Console
 
+from cloudgraft.cli.groups import Commands
 from cloudgraft.sdk.errors import PreconditionError
 
 _SLOWEST, _FASTEST = 0.1, 1000.0
@@ -21,7 +22,7 @@ def _checked_speed(_context: click.Context, _option: click.Parameter, speed: flo
     return speed
 
 
-@click.group("demo", invoke_without_command=True)
+@click.group("demo", cls=Commands, invoke_without_command=True)
 @click.option("--plain", is_flag=True, help="Plain lines, as in a pipe, without any waiting.")
 @click.option(
     "--speed",
