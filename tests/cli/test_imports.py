@@ -14,7 +14,10 @@ import pytest
 LIGHT = {"cloudgraft", "click", "rich"}
 # Ours that are slow to import, because of what they import in turn; and the one slow part of the standard library.
 HEAVY = {
-    *(f"cloudgraft.{name}" for name in ("admin", "app", "client", "config", "conformance.kit", "demo", "dock", "engine")),
+    *(
+        f"cloudgraft.{name}"
+        for name in ("admin", "app", "client", "config", "conformance.kit", "demo", "dock", "engine")
+    ),
     *(f"cloudgraft.{name}" for name in ("kube", "plugins", "providers", "server", "service", "store", "testing")),
     *(f"cloudgraft.{name}" for name in ("validation", "web", "wire")),
     "sqlite3",

@@ -13,6 +13,8 @@ from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from cloudgraft.cli.groups import Commands
+from cloudgraft.cli.server_file import file_here
 from cloudgraft.cli.terminal import examples, output_option, print_table
 from cloudgraft.sdk.common.files import exists
 from cloudgraft.sdk.errors import AlreadyExistsError, PreconditionError
@@ -39,16 +41,19 @@ def _where(function: F) -> F:
         help="The journal: a SQLite file, or postgresql://user@host/database.",
     )
     config = click.option(
+        "-c",
         "--config",
         "config_file",
         type=click.Path(path_type=Path, exists=True, dir_okay=False),
-        help="The configuration that says where the journal is.",
+        metavar="FILE",
+        help="The configuration that says where the journal is. Default: ./cloudgraft.yaml.",
     )
     return store(config(function))
 
 
 @click.group(
     "db",
+    cls=Commands,
     epilog=_example(
         "check --config cloudgraft.yaml",
         "export --store journal.db --to journal.jsonl",
@@ -177,8 +182,10 @@ def _repair(store: str, config_file: Path | None, output: str, *, yes: bool) -> 
 @contextlib.contextmanager
 def _database(store: str, config_file: Path | None) -> Iterator[tuple[Database, Configured]]:
     """Opens the journal, with the configured cluster."""
-    if bool(store) == (config_file is not None):
-        raise click.UsageError("say which journal, with one of --store and --config")
+    if store and config_file is not None:
+        raise click.UsageError("--store and --config exclude each other: use one of them")
+    if not store:
+        config_file = config_file or file_here(what="journal", instead="--config FILE, or --store PATH_OR_URL")
     from cloudgraft.app.journals import database_at, database_from
     from cloudgraft.config import load
     from cloudgraft.store.identity import Configured

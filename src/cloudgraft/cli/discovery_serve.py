@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cloudgraft.cli.terminal import log_options
+from cloudgraft.cli.terminal import config_option, log_options
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-_config: Final = click.option(
-    "-c", "--config", "path", type=click.Path(path_type=Path), required=True, help="The server's file, YAML."
-)
+_config: Final = config_option("The server's file, YAML.", default=Path("discovery.yaml"))
 
 
 @click.command("serve")
