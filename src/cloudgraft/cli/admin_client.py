@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from cloudgraft.cli.progress import working
 from cloudgraft.cli.server_file import admin_address, file_here
 from cloudgraft.cli.terminal import clean, duration, fail
 from cloudgraft.sdk.errors import CloudgraftError
@@ -39,7 +40,8 @@ class Admin:
             async with self.connect() as client:
                 return await client.call(method, request)
 
-        return asyncio.run(ask())
+        with working("waiting for the server"):
+            return asyncio.run(ask())
 
     def connect(self) -> AdminClient:
         """A client of the server, not connected yet."""

@@ -18,6 +18,7 @@ import click
 from google.protobuf.message import Message
 
 from cloudgraft.cli.call_messages import CATALOGUE, build_request, find_rpc, notes, to_json, to_people
+from cloudgraft.cli.progress import working
 from cloudgraft.cli.server_file import file_here, listening
 from cloudgraft.cli.terminal import clean, fail, print_table
 from cloudgraft.client.cloud_config import Address, CloudConfig
@@ -158,7 +159,8 @@ def _make(connection: Connection, rpc: Rpc, request: Message) -> Message:
             return await connection.call(rpc, request)
 
     try:
-        return asyncio.run(call())
+        with working("waiting for the server"):
+            return asyncio.run(call())
     except CloudgraftError as error:
         status = status_of(error)
         fail(f"{rpc.name} failed: {status.name}: {error.message}", hint=_hint(status, connection.config))

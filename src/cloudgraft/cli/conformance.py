@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import sys
-
 import click
 
 from cloudgraft.cli.terminal import examples
@@ -93,9 +90,6 @@ def command(
     """
     from cloudgraft.cli import conformance_run as run
 
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a server may send characters that this terminal cannot show
     if list_only:
         run.print_rules(only, output)
         return

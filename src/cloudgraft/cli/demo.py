@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import signal
-import sys
 
 import click
 from rich.console import Console
@@ -52,8 +50,6 @@ def command(context: click.Context, *, plain: bool, speed: float | None) -> None
     from cloudgraft.cli.demo_run import play_live, play_plain
     from cloudgraft.demo.view import has_room, print_summary
 
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # not every terminal has arrows and boxes
     console = Console(highlight=False)
     try:
         summary = play_live(console, speed) if has_room(console) and not plain else play_plain(console, speed)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from cloudgraft.cli.groups import Commands
+from cloudgraft.cli.progress import working
 from cloudgraft.cli.server_file import reachable
 from cloudgraft.cli.terminal import ago, clean, examples, fail, output_option, print_json, print_table
 from cloudgraft.discovery.model import Cluster, ClusterSpec, ClusterState, Need, Offer, PriceList, Resources, Strategy
@@ -65,7 +66,8 @@ class Remote:
             async with DiscoveryClient(self.server, tls=self.tls, token_file=self.token_file, timeout=15.0) as client:
                 return await ask(client)
 
-        return asyncio.run(run())
+        with working("waiting for the discovery server"):
+            return asyncio.run(run())
 
 
 def options(command: Callable[..., None]) -> Callable[..., None]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from cloudgraft.cli.progress import working
 from cloudgraft.cli.terminal import config_option, log_options
 
 if TYPE_CHECKING:
@@ -97,7 +98,8 @@ def rotate_keys(path: Path) -> None:
             await core.close()
         return done.rotated, list(done.unreadable)
 
-    rotated, unreadable = asyncio.run(rotate())
+    with working("encrypting"):
+        rotated, unreadable = asyncio.run(rotate())
     click.echo(f"{rotated} encrypted with the first key")
     for cluster in unreadable:
         click.echo(f"error: the credentials of {cluster} decrypt with none of the keys: hand them in again", err=True)
