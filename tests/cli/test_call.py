@@ -382,8 +382,8 @@ def test_a_path_in_the_url_is_told_to_be_ignored(server: CountingServer) -> None
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["NodeGroups"], "with one of --address, --cloud-config and --url"),
-        (["NodeGroups", "--address", "x:1", "--url", "http://x"], "with one of --address, --cloud-config and --url"),
+        (["NodeGroups"], "there is no cloudgraft.yaml in this directory"),
+        (["NodeGroups", "--address", "x:1", "--url", "http://x"], "exclude each other: use one of them"),
         (["NodeGroups", "--cloud-config", "x", "--cert", "c"], "do not go with --cloud-config"),
         (["NodeGroups", "--address", "x:1", "--key", "k"], "--key needs --cert"),
         (["NodeGrups", "--address", "x:1"], "did you mean NodeGroups?"),

@@ -25,7 +25,7 @@ from cloudgraft.testing import MemoryGroup, MemoryOptions, MemoryProvider, servi
 from tests.conditions import until
 
 SECONDS = 50
-PROGRAM = [sys.executable, "-c", "from cloudgraft.cli.conformance import command; command()"]
+PROGRAM = [sys.executable, "-m", "cloudgraft.cli", "conformance"]
 QUICK = "R10"  # a rule whose checks make no machine
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from cloudgraft.cli import admin_client
+from cloudgraft.cli import admin_client, names
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.pause import subject
 from cloudgraft.cli.terminal import clean, output_option, print_json
@@ -14,8 +14,14 @@ from cloudgraft.cli.terminal import clean, output_option, print_json
     "accept-loss",
     epilog="\b\nExamples:\n  cloudgraft accept-loss --cloud lab\n  cloudgraft accept-loss small",
 )
-@click.argument("group", required=False)
-@click.option("--cloud", default="", metavar="CLOUD", help="Accept that machines are missing in this cloud.")
+@click.argument("group", required=False, shell_complete=names.groups)
+@click.option(
+    "--cloud",
+    default="",
+    metavar="CLOUD",
+    shell_complete=names.clouds,
+    help="Accept that machines are missing in this cloud.",
+)
 @admin_client.options
 @output_option
 def command(group: str | None, cloud: str, admin: Admin, output: str) -> None:

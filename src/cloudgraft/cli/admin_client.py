@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cloudgraft.cli.server_file import DEFAULT_FILE, admin_address
+from cloudgraft.cli.progress import working
+from cloudgraft.cli.server_file import admin_address, file_here
 from cloudgraft.cli.terminal import clean, duration, fail
 from cloudgraft.sdk.errors import CloudgraftError
 
@@ -41,7 +42,8 @@ class Admin:
             async with self.connect() as client:
                 return await client.call(method, request)
 
-        return asyncio.run(ask())
+        with working("waiting for the server"):
+            return asyncio.run(ask())
 
     def connect(self) -> AdminClient:
         """A client of the server, not connected yet."""
@@ -49,7 +51,9 @@ class Admin:
 
         if self.address and self.config is not None:
             raise click.UsageError("--config and --admin exclude each other: use one of them")
-        address = self.address or admin_address(self.config or _default())
+        address = self.address or admin_address(
+            self.config or file_here(what="server", instead="--config FILE, or --admin ADDRESS")
+        )
         return AdminClient(address, tls=self._tls(address), timeout=(self.timeout or CALL_LIMIT).total_seconds())
 
     def _tls(self, address: str) -> ClientTls | None:
@@ -115,11 +119,3 @@ _OPTIONS: Final = (
     ),
 )
 _TIMEOUT: Final = click.option("--timeout", default="30s", show_default=True, callback=duration, metavar="DURATION")
-
-
-def _default() -> Path:
-    if not DEFAULT_FILE.is_file():
-        raise click.UsageError(
-            f"say which server: --config FILE, or --admin ADDRESS (there is no {DEFAULT_FILE} in this directory)"
-        )
-    return DEFAULT_FILE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from cloudgraft.cli import admin_client
+from cloudgraft.cli import admin_client, names
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.terminal import output_option, print_result
 
@@ -16,7 +16,7 @@ Examples:
 
 
 @click.command("adopt", epilog=_EXAMPLES)
-@click.argument("group")
+@click.argument("group", shell_complete=names.groups)
 @click.argument("machine_ids", nargs=-1, metavar="[MACHINE_ID]...")
 @click.option("--all-matching", "prefix", default="", metavar="PREFIX", help="All whose names begin so.")
 @click.option("--yes", is_flag=True, help="Do it. Otherwise it is only shown what would be done.")

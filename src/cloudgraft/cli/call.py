@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from datetime import timedelta
+from pathlib import Path
 from typing import Final
 
 import click
@@ -31,22 +32,36 @@ def _is_duration(text: str) -> bool:
     return True
 
 
+def _calls(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    from cloudgraft.cli.call_messages import CATALOGUE
+
+    return [name for name in CATALOGUE if name.lower().startswith(incomplete.lower())]
+
+
 @click.command(
     "call",
     cls=_CallCommand,
     epilog=examples(
         "call --list",
+        "call NodeGroups",
         "call NodeGroups --address 127.0.0.1:8086",
         """call NodeGroupNodes --cloud-config cloud-config.yaml --data '{"id": "small"}'""",
         """call NodeGroupTemplateNodeInfo --address 127.0.0.1:8086 --data '{"id": "small"}' -o json""",
         "call Refresh --address provider:8086 --cert tls.crt --key tls.key --cacert ca.crt",
     ),
 )
-@click.argument("rpc", required=False)
+@click.argument("rpc", required=False, shell_complete=_calls)
 @click.option(
     "--address", default="", metavar="HOST:PORT", help="The server, as in a cloud-config: host:port or unix:/path."
 )
 @click.option("--cloud-config", default="", metavar="FILE", help="The autoscaler's own cloud-config file.")
+@click.option(
+    "-c",
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The server's configuration file, which says where it listens. Default: ./cloudgraft.yaml.",
+)
 @click.option("--url", default="", help="The server as https://host:port (TLS) or http://host:port.")
 @click.option("--key", default="", metavar="FILE", help="The client's private key, for mTLS.")
 @click.option("--cert", default="", metavar="FILE", help="The client's certificate, for mTLS.")
@@ -70,6 +85,7 @@ def command(
     *,
     address: str,
     cloud_config: str,
+    config: Path | None,
     url: str,
     key: str,
     cert: str,
@@ -95,5 +111,5 @@ def command(
     if list_only or rpc is None:
         print_calls(output)
         return
-    where = Where(address=address, cloud_config=cloud_config, url=url, key=key, cert=cert, cacert=cacert)
+    where = Where(address=address, cloud_config=cloud_config, config=config, url=url, key=key, cert=cert, cacert=cacert)
     make_call(rpc, data, where, timeout=timeout, wait=wait, verbosity=verbosity, output=output)

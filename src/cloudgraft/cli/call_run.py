@@ -19,6 +19,8 @@ import click
 from google.protobuf.message import Message
 
 from cloudgraft.cli.call_messages import CATALOGUE, build_request, find_rpc, notes, to_json, to_people
+from cloudgraft.cli.progress import working
+from cloudgraft.cli.server_file import file_here, listening
 from cloudgraft.cli.terminal import clean, fail, print_table
 from cloudgraft.client.cloud_config import Address, CloudConfig
 from cloudgraft.client.connection import Connection
@@ -46,25 +48,47 @@ class Where:
 
     address: str
     cloud_config: str
+    config: Path | None
     url: str
     key: str
     cert: str
     cacert: str
 
-    def config(self) -> CloudConfig:
-        """The cloud-config that they describe; a usage error for none or two."""
-        if sum(map(bool, (self.address, self.cloud_config, self.url))) != 1:
-            raise click.UsageError("say where the server is, with one of --address, --cloud-config and --url")
+    def resolve(self) -> CloudConfig:
+        """The cloud-config that they describe; a usage error for two servers, or for none."""
+        given = sum(map(bool, (self.address, self.cloud_config, self.config, self.url)))
+        if given > 1:
+            raise click.UsageError("--address, --cloud-config, --config and --url exclude each other: use one of them")
+        if not given or self.config is not None:
+            return self._of_file()
         if self.cloud_config:
             if self.key or self.cert or self.cacert:
                 raise click.UsageError("--key, --cert and --cacert do not go with --cloud-config, which has its own")
             return CloudConfig.load(self.cloud_config)
         if self.url:
             return CloudConfig.from_url(self.url, key=self.key, cert=self.cert, cacert=self.cacert)
+        return self._at(self.address)
+
+    def _of_file(self) -> CloudConfig:
+        """The server of a configuration file. The file has the server's own key: a client needs another."""
+        path = self.config or file_here(
+            what="server", instead="--config FILE, --address HOST:PORT, --cloud-config FILE or --url URL"
+        )
+        found = listening(path)
+        if found.has_tls and not (self.cert and self.key and self.cacert):
+            raise click.UsageError(
+                f"the server of {path} speaks TLS: give --cert, --key and --cacert of a client that it allows, or "
+                "--cloud-config FILE (`cloudgraft certs init` makes a client, `cloudgraft certs client` another one)"
+            )
+        if not found.has_tls and (self.cert or self.key or self.cacert):
+            raise click.UsageError(f"the server of {path} has no TLS: --cert, --key and --cacert do not go with it")
+        return self._at(found.address)
+
+    def _at(self, address: str) -> CloudConfig:
         if self.key and not self.cert:
             raise click.UsageError("--key needs --cert, the certificate that belongs to it")
         return CloudConfig(
-            address=Address.parse(self.address),
+            address=Address.parse(address),
             key=self.key,
             cert=self.cert,
             cacert=self.cacert,
@@ -101,7 +125,9 @@ def print_calls(output: str) -> None:
         click.echo(json.dumps(calls, indent=2))
         return
     print_table(["CALL", "WHAT IT IS FOR"], [[name, entry.meaning] for name, entry in CATALOGUE.items()])
-    click.echo("Examples (add --address HOST:PORT, --cloud-config FILE or --url URL):")
+    click.echo(
+        "Examples (beside ./cloudgraft.yaml; else add --config FILE, --address HOST:PORT or --cloud-config FILE):"
+    )
     for name in CATALOGUE:
         click.echo(f"  {_example(name)}")
 
@@ -134,7 +160,7 @@ def _text(data: str) -> str:
 
 def _connection(where: Where, timeout: timedelta | None) -> Connection:
     try:
-        config = where.config()
+        config = where.resolve()
         return Connection(config if timeout is None else config.with_timeout(timeout))
     except CloudgraftError as error:
         fail(error.message)
@@ -167,7 +193,8 @@ def _make(connection: Connection, rpc: Rpc, request: Message) -> Message:
             return await connection.call(rpc, request)
 
     try:
-        return asyncio.run(call())
+        with working("waiting for the server"):
+            return asyncio.run(call())
     except CloudgraftError as error:
         status = status_of(error)
         fail(f"{rpc.name} failed: {status.name}: {error.message}", hint=_hint(status, connection.config))

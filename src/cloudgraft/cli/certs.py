@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from cloudgraft.certs.defaults import DEFAULT_CLIENT, DEFAULT_HOSTS
+from cloudgraft.cli.groups import Commands
 from cloudgraft.cli.terminal import examples, print_json
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def _example(*commands: str) -> str:
 
 @click.group(
     "certs",
+    cls=Commands,
     epilog=_example(
         "init certs --host cloudgraft.kube-system.svc",
         "show certs --address cloudgraft.kube-system.svc:8086",

@@ -89,9 +89,8 @@ def command(
     work with.
     """
     from cloudgraft.cli import conformance_run as run
-    from cloudgraft.cli.report_output import print_report, tolerate_any_text, write_junit
+    from cloudgraft.cli.report_output import print_report, write_junit
 
-    tolerate_any_text()
     if list_only:
         run.print_rules(only, output)
         return

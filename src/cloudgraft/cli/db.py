@@ -13,6 +13,9 @@ from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from cloudgraft.cli.groups import Commands
+from cloudgraft.cli.progress import counted, working
+from cloudgraft.cli.server_file import file_here
 from cloudgraft.cli.terminal import examples, output_option, print_table
 from cloudgraft.sdk.common.files import exists
 from cloudgraft.sdk.errors import AlreadyExistsError, PreconditionError
@@ -39,16 +42,19 @@ def _where(function: F) -> F:
         help="The journal: a SQLite file, or postgresql://user@host/database.",
     )
     config = click.option(
+        "-c",
         "--config",
         "config_file",
         type=click.Path(path_type=Path, exists=True, dir_okay=False),
-        help="The configuration that says where the journal is.",
+        metavar="FILE",
+        help="The configuration that says where the journal is. Default: ./cloudgraft.yaml.",
     )
     return store(config(function))
 
 
 @click.group(
     "db",
+    cls=Commands,
     epilog=_example(
         "check --config cloudgraft.yaml",
         "export --store journal.db --to journal.jsonl",
@@ -74,7 +80,7 @@ def _check(context: click.Context, store: str, config_file: Path | None, output:
     """
     from cloudgraft.store.maintenance.check import check_journal
 
-    with _database(store, config_file) as (database, configured):
+    with _database(store, config_file) as (database, configured), working("reading the journal"):
         report = check_journal(database, configured)
     if output == "json":
         click.echo(json.dumps(_as_json(report), indent=2))
@@ -98,7 +104,7 @@ def _upgrade(store: str, config_file: Path | None, output: str) -> None:
     from cloudgraft.store.migrate import Schema
     from cloudgraft.store.schema import HEAD
 
-    with _database(store, config_file) as (database, configured):
+    with _database(store, config_file) as (database, configured), working("upgrading the journal"):
         found = database.open(Access.UPGRADE)
         settle_owner(database, configured)  # a new journal has an identity from the beginning
     before = found.revision or None
@@ -123,8 +129,12 @@ def _export(store: str, config_file: Path | None, target: str) -> None:
     from cloudgraft.store.maintenance.transfer import export_lines
 
     with _database(store, config_file) as (database, _), _target(target) as stream:
-        for line in export_lines(database):
-            stream.write(f"{line}\n")
+        lines = export_lines(database)
+        if stream.isatty():  # the lines themselves are the progress
+            stream.writelines(f"{line}\n" for line in lines)
+            return
+        with working("exporting") as show:
+            stream.writelines(f"{line}\n" for line in counted(lines, "exporting", show))
 
 
 @command.command("import", epilog=_example("import journal.jsonl --config cloudgraft.yaml"))
@@ -139,8 +149,8 @@ def _import(source: IO[str], store: str, config_file: Path | None, output: str) 
     """
     from cloudgraft.store.maintenance.transfer import import_lines
 
-    with _database(store, config_file) as (database, configured):
-        rows = import_lines(database, source, configured)
+    with _database(store, config_file) as (database, configured), working("importing") as show:
+        rows = import_lines(database, counted(source, "importing", show), configured)
     if output == "json":
         click.echo(json.dumps({"journal": database.label, "rows": rows}))
     else:
@@ -160,7 +170,8 @@ def _repair(store: str, config_file: Path | None, output: str, *, yes: bool) -> 
     """
     from cloudgraft.store.maintenance.repair import repair_journal
 
-    with _database(store, config_file) as (database, configured):
+    what = "repairing the journal" if yes else "reading the journal"
+    with _database(store, config_file) as (database, configured), working(what):
         findings = repair_journal(database, configured, apply=yes)
     if output == "json":
         shown = [{"what": found.what, "action": found.action, "follows": found.follows or None} for found in findings]
@@ -177,8 +188,10 @@ def _repair(store: str, config_file: Path | None, output: str, *, yes: bool) -> 
 @contextlib.contextmanager
 def _database(store: str, config_file: Path | None) -> Iterator[tuple[Database, Configured]]:
     """Opens the journal, with the configured cluster."""
-    if bool(store) == (config_file is not None):
-        raise click.UsageError("say which journal, with one of --store and --config")
+    if store and config_file is not None:
+        raise click.UsageError("--store and --config exclude each other: use one of them")
+    if not store:
+        config_file = config_file or file_here(what="journal", instead="--config FILE, or --store PATH_OR_URL")
     from cloudgraft.app.journals import database_at, database_from
     from cloudgraft.config import load
     from cloudgraft.store.identity import Configured

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import signal
-import sys
 
 import click
 from rich.console import Console
 
+from cloudgraft.cli.groups import Commands
 from cloudgraft.sdk.common.extras import needing
 
 _SLOWEST, _FASTEST = 0.1, 1000.0
@@ -21,7 +20,7 @@ def _checked_speed(_context: click.Context, _option: click.Parameter, speed: flo
     return speed
 
 
-@click.group("demo", invoke_without_command=True)
+@click.group("demo", cls=Commands, invoke_without_command=True)
 @click.option("--plain", is_flag=True, help="Plain lines, as in a pipe, without any waiting.")
 @click.option(
     "--speed",
@@ -51,8 +50,6 @@ def command(context: click.Context, *, plain: bool, speed: float | None) -> None
     from cloudgraft.cli.demo_run import play_live, play_plain
     from cloudgraft.demo.view import has_room, print_summary
 
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # not every terminal has arrows and boxes
     console = Console(highlight=False)
     try:
         summary = play_live(console, speed) if has_room(console) and not plain else play_plain(console, speed)

@@ -6,6 +6,7 @@ import importlib
 
 import click
 
+from cloudgraft.cli.groups import Commands
 from cloudgraft.cli.terminal import examples
 from cloudgraft.sdk.common.extras import check_installed
 
@@ -28,7 +29,7 @@ _PARTS = {
 _NEEDED = ("fastapi", "uvicorn", "httpx2")
 
 
-class _Parts(click.Group):
+class _Parts(Commands):
     """Loads a subcommand's module when it is used: showing the clusters does not load the server."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from cloudgraft.cli.terminal import log_options
+from cloudgraft.cli.terminal import config_option, log_options
 
 
 @click.command("agent")
-@click.option("-c", "--config", "path", type=click.Path(path_type=Path), required=True, help="The agent's file, YAML.")
+@config_option("The agent's file, YAML.", default=Path("agent.yaml"))
 @click.option("--check", is_flag=True, help="Only check the file: exit code 0 when it is good.")
 @log_options
 def agent(path: Path, verbosity: int | None, log_format: str | None, *, check: bool) -> None:

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from cloudgraft.cli.groups import Commands
+from cloudgraft.cli.progress import working
+from cloudgraft.cli.server_file import reachable
 from cloudgraft.cli.terminal import ago, clean, examples, fail, output_option, print_json, print_table
 from cloudgraft.discovery.model import Cluster, ClusterSpec, ClusterState, Need, Offer, PriceList, Resources, Strategy
 from cloudgraft.sdk.errors import CloudgraftError
@@ -31,7 +34,6 @@ T = TypeVar("T")
 _file: Final = click.Path(path_type=Path, dir_okay=False)
 _FILE: Final = Path("discovery.yaml")
 _LISTEN: Final = "127.0.0.1:9010"
-_ANY: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - addresses to listen on
 _OPTIONS: Final = (
     click.option(
         "--server",
@@ -64,7 +66,8 @@ class Remote:
             async with DiscoveryClient(self.server, tls=self.tls, token_file=self.token_file, timeout=15.0) as client:
                 return await ask(client)
 
-        return asyncio.run(run())
+        with working("waiting for the discovery server"):
+            return asyncio.run(run())
 
 
 def options(command: Callable[..., None]) -> Callable[..., None]:
@@ -107,9 +110,9 @@ def _default() -> str:
         data = None
     said = data if isinstance(data, dict) else {}
     listen = said.get("listen")
-    host, colon, port = (listen if isinstance(listen, str) else _LISTEN).rpartition(":")
+    address = reachable(listen if isinstance(listen, str) else _LISTEN)
     scheme = "https" if said.get("tls") else "http"
-    return f"{scheme}://{_ANY.get(host, host)}{colon}{port}"
+    return f"{scheme}://{address}"
 
 
 # -- clusters ----------------------------------------------------------------------------------------------------------
@@ -237,7 +240,7 @@ def delete(remote: Remote, cluster: str, *, force: bool) -> None:
 # -- prices ------------------------------------------------------------------------------------------------------------
 
 
-@click.group("prices")
+@click.group("prices", cls=Commands)
 def prices() -> None:
     """Show or set the prices of a cluster."""
 
@@ -338,7 +341,7 @@ def _time(text: str | None) -> datetime | None:
 # -- credentials -------------------------------------------------------------------------------------------------------
 
 
-@click.group("credentials")
+@click.group("credentials", cls=Commands)
 def credentials() -> None:
     """Hand in the kubeconfig with which others peer with a cluster."""
 

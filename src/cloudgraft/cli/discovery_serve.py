@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cloudgraft.cli.terminal import log_options
+from cloudgraft.cli.progress import working
+from cloudgraft.cli.terminal import config_option, log_options
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-_config: Final = click.option(
-    "-c", "--config", "path", type=click.Path(path_type=Path), required=True, help="The server's file, YAML."
-)
+_config: Final = config_option("The server's file, YAML.", default=Path("discovery.yaml"))
 
 
 @click.command("serve")
@@ -99,7 +98,8 @@ def rotate_keys(path: Path) -> None:
             await core.close()
         return done.rotated, list(done.unreadable)
 
-    rotated, unreadable = asyncio.run(rotate())
+    with working("encrypting"):
+        rotated, unreadable = asyncio.run(rotate())
     click.echo(f"{rotated} encrypted with the first key")
     for cluster in unreadable:
         click.echo(f"error: the credentials of {cluster} decrypt with none of the keys: hand them in again", err=True)

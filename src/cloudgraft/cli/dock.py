@@ -10,6 +10,8 @@ import click
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.dock_connect import command as connect_command
+from cloudgraft.cli.groups import Commands
+from cloudgraft.cli.server_file import file_here
 from cloudgraft.cli.terminal import (
     ago,
     check_option,
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 _HEADINGS = ("KIND", "API VERSION", "DRIVER", "PROTOCOL", "WHO", "FOR", "STATE", "IN FLIGHT", "DONE", "LAST ERROR")
 
 
-@click.group("dock", invoke_without_command=True)
+@click.group("dock", cls=Commands, invoke_without_command=True)
 @config_option("The configuration file, with a section `dock` (docs/reference/configuration.md).", required=False)
 @check_option
 @log_options
@@ -58,8 +60,7 @@ def command(
     """
     if context.invoked_subcommand is not None:
         return
-    if path is None:
-        raise click.UsageError("say which file: --config FILE")
+    path = path or file_here()
     import asyncio
     import signal
 

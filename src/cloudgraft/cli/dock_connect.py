@@ -6,12 +6,19 @@ from pathlib import Path
 
 import click
 
-from cloudgraft.cli.terminal import log_options
+from cloudgraft.cli import names
+from cloudgraft.cli.terminal import config_option, log_options
 
 
 @click.command("connect")
-@click.option("-c", "--config", "path", type=click.Path(path_type=Path), required=True, help="The driver's file.")
-@click.option("--driver", "name", default="", help="The driver, as `cloudgraft drivers` lists it; over the file's.")
+@config_option("The driver's file.", default=Path("driver.yaml"))
+@click.option(
+    "--driver",
+    "name",
+    default="",
+    shell_complete=names.drivers,
+    help="The driver, as `cloudgraft drivers` lists it; over the file's.",
+)
 @click.option("--address", default="", help="host:port of the dock; over the file's.")
 @click.option("--check", is_flag=True, help="Only check the file: exit code 0 when it is good.")
 @log_options

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
-from rich.console import Console
-from rich.status import Status
 from rich.text import Text
 
 from cloudgraft.cli import admin_client
 from cloudgraft.cli.admin_client import Admin
+from cloudgraft.cli.progress import working
 from cloudgraft.cli.server_file import DEFAULT_FILE
 from cloudgraft.cli.terminal import console, output_option, print_json, text
 from cloudgraft.doctor.findings import Finding, Severity, exit_code
@@ -99,14 +97,8 @@ def _looked(sources: Sources) -> Inputs:
     """Collects the input, and shows the progress on a terminal."""
     from cloudgraft.doctor.gather import gather
 
-    screen = Console(stderr=True)
-    with screen.status("looking …") if screen.is_terminal else nullcontext() as status:
-
-        def tell(what: str) -> None:
-            if isinstance(status, Status):
-                status.update(f"looking at {what} …")
-
-        return asyncio.run(gather(sources, tell=tell))
+    with working("looking") as show:
+        return asyncio.run(gather(sources, tell=lambda what: show(f"looking at {what}")))
 
 
 def _connected(admin: Admin) -> AdminClient:

@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from cloudgraft.cli import admin_client
+from cloudgraft.cli import admin_client, names
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.terminal import ago, clean, examples, output_option, print_json, print_table
 
 
 @click.command("explain", epilog=examples("explain small", "explain prod-abc123-small-1x2y3z4a -o json"))
-@click.argument("subject", metavar="GROUP|MACHINE")
+@click.argument("subject", metavar="GROUP|MACHINE", shell_complete=names.groups_and_machines)
 @click.option("--limit", type=click.IntRange(1, 1000), default=30, show_default=True, help="How many events to show.")
 @admin_client.options
 @output_option

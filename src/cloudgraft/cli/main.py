@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
+import signal
 import sys
+from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from cloudgraft._version import __version__
+from cloudgraft.cli.groups import Commands
 from cloudgraft.net.descriptors import raise_descriptor_limit
 from cloudgraft.sdk.common.library_warnings import warnings_never_raise
 from cloudgraft.sdk.errors import CloudgraftError
@@ -39,14 +44,39 @@ VERBS = {
     "dock": "Serve drivers that dial in, show them, or connect one.",
     "drivers": "List the drivers and providers that are installed, or describe one.",
     "new": "Write a driver, provider or receiver to start from.",
+    "completion": "Print the script that completes commands in bash, zsh or fish.",
 }
 
 
-class _Verbs(click.Group):
+_INTERRUPTED: Final = 128 + signal.SIGINT
+
+
+class _Verbs(Commands):
     """Loads a verb's module when the verb is called, and no other."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Finds the verb. `help VERB` is `VERB --help`, as in other programs; `help` alone is the whole help."""
+        if args[0] != "help":
+            return super().resolve_command(ctx, args)
+        if ctx.resilient_parsing:  # for completion
+            return super().resolve_command(ctx, args[1:]) if args[1:] else (None, None, [])
+        if not args[1:]:
+            click.echo(ctx.get_help())
+            ctx.exit()
+        return super().resolve_command(ctx, [*args[1:], "--help"])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the verb. Ctrl-C ends it without a traceback, with the exit code that shells expect."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(_INTERRUPTED)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
@@ -58,6 +88,11 @@ class _Verbs(click.Group):
         module = importlib.import_module(f"cloudgraft.cli.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
+        """The verbs, from the table: no module is loaded."""
+        verbs = [CompletionItem(name, help=what) for name, what in VERBS.items() if name.startswith(incomplete)]
+        return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -80,8 +115,27 @@ def main() -> None:
     """Entry point. An expected failure is one line on standard error and exit code 1."""
     warnings_never_raise()
     raise_descriptor_limit()
+    _print_in_any_encoding()
     try:
         cloudgraft(standalone_mode=True)
     except CloudgraftError as error:
         click.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    finally:
+        _flush()
+
+
+def _print_in_any_encoding() -> None:
+    """Replaces characters that the terminal's encoding does not have: a name of a cloud must not end a command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _flush() -> None:
+    """Writes what is left. When its reader has ended, ends quietly too: Python would report that as a bug."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

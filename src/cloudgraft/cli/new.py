@@ -12,6 +12,7 @@ from string import Template
 import click
 
 from cloudgraft._version import __version__
+from cloudgraft.cli.groups import Commands
 from cloudgraft.cli.terminal import examples, next_steps
 from cloudgraft.sdk.common.files import exists, is_directory
 from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, UnavailableError
@@ -40,6 +41,7 @@ _directory = click.option(
 
 @click.group(
     "new",
+    cls=Commands,
     epilog=examples("new driver acme", "new provider acme --directory ~/src/acme", "new receiver", title="Example"),
 )
 def command() -> None:

@@ -48,6 +48,7 @@ def command(path: Path, listen: str | None, verbosity: int | None, log_format: s
     from functools import partial
 
     from cloudgraft.app import logs
+    from cloudgraft.app.manager_wiring import NodeManagerServer, section_of
     from cloudgraft.app.memory_dumps import forbid_memory_dumps
     from cloudgraft.app.reload import Reloader, WatchedFile
     from cloudgraft.app.sidecars import Sidecars

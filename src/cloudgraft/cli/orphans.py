@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import click
 
-from cloudgraft.cli import admin_client
+from cloudgraft.cli import admin_client, names
 from cloudgraft.cli.admin_client import Admin
+from cloudgraft.cli.groups import Commands
 from cloudgraft.cli.terminal import examples, output_option, print_json, print_result, print_table
 
 _yes = click.option("--yes", is_flag=True, help="Do it. Otherwise it is only shown what would be done.")
-_cloud = click.option("--cloud", default="", metavar="CLOUD", help="Where several clouds use the same ids.")
+_cloud = click.option(
+    "--cloud", default="", metavar="CLOUD", shell_complete=names.clouds, help="Where several clouds use the same ids."
+)
 
 
 def _examples(*commands: str) -> str:
     return examples(*(f"orphans {command}" for command in commands))
 
 
-@click.group("orphans", epilog=_examples("list", "adopt --all --yes", "delete i-0a1b --yes"))
+@click.group("orphans", cls=Commands, epilog=_examples("list", "adopt --all --yes", "delete i-0a1b --yes"))
 def command() -> None:
     """Find orphans and machines in trouble, and adopt, release or delete them.
 
@@ -58,7 +61,13 @@ def _list(admin: Admin, output: str) -> None:
 @command.command("adopt", epilog=_examples("adopt i-0a1b", "adopt i-0a1b --group small --yes", "adopt --all --yes"))
 @click.argument("machine_ids", nargs=-1, metavar="[MACHINE_ID]...")
 @click.option("--all", "everything", is_flag=True, help="All that have our marks and were not released.")
-@click.option("--group", default="", metavar="GROUP", help="Into this group, instead of the one they were made for.")
+@click.option(
+    "--group",
+    default="",
+    metavar="GROUP",
+    shell_complete=names.groups,
+    help="Into this group, instead of the one they were made for.",
+)
 @_cloud
 @_yes
 @admin_client.options
@@ -78,8 +87,14 @@ def _adopt(
 
 
 @command.command("release", epilog=_examples("release prod-abc123-small-1x2y3z4a --yes", "release --group old --yes"))
-@click.argument("machines", nargs=-1, metavar="[MACHINE]...")
-@click.option("--group", default="", metavar="GROUP", help="All machines of a group that is draining.")
+@click.argument("machines", nargs=-1, metavar="[MACHINE]...", shell_complete=names.machines)
+@click.option(
+    "--group",
+    default="",
+    metavar="GROUP",
+    shell_complete=names.groups,
+    help="All machines of a group that is draining.",
+)
 @_yes
 @admin_client.options
 @output_option

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from cloudgraft.cli import admin_client
+from cloudgraft.cli import admin_client, names
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.terminal import clean, output_option, print_json
 
@@ -20,8 +20,10 @@ def subject(group: str | None, cloud: str) -> dict[str, object]:
     "pause",
     epilog="\b\nExamples:\n  cloudgraft pause small --reason 'the invoice of May'\n  cloudgraft pause --cloud lab",
 )
-@click.argument("group", required=False)
-@click.option("--cloud", default="", metavar="CLOUD", help="Pause all groups of this cloud instead.")
+@click.argument("group", required=False, shell_complete=names.groups)
+@click.option(
+    "--cloud", default="", metavar="CLOUD", shell_complete=names.clouds, help="Pause all groups of this cloud instead."
+)
 @click.option("--reason", default="", help="Shown in status, in explain, and to the autoscaler.")
 @admin_client.options
 @output_option

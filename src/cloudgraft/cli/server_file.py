@@ -6,13 +6,44 @@ secrets that only the server may read. It is quick too: the whole file is not va
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import click
 
 from cloudgraft.sdk.errors import InvalidArgumentError
 
 DEFAULT_FILE: Final = Path("cloudgraft.yaml")
+_LISTEN: Final = "127.0.0.1:8086"  # unless server.listen says otherwise
 _ANY: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}  # noqa: S104 - addresses to listen on
+
+
+def file_here(path: Path = DEFAULT_FILE, *, instead: str = "--config FILE", what: str = "configuration") -> Path:
+    """The file of that name in this directory, for a command that got no other; a usage error when there is none."""
+    if not path.is_file():
+        raise click.UsageError(f"say which {what}: {instead} (there is no {path} in this directory)")
+    return path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    """Where a server listens for the autoscaler."""
+
+    address: str  # for a client on this host
+    has_tls: bool
+
+
+def listening(path: Path) -> Listening:
+    """Where the server of this file listens for the autoscaler; raises InvalidArgumentError."""
+    server = _section(_read(path, instead="--address HOST:PORT does without it"), "server")
+    listen = server.get("listen", _LISTEN)
+    if not isinstance(listen, str) or listen.rpartition(":")[2] in ("", "0"):
+        raise InvalidArgumentError(
+            f"{path} does not say where the server listens: server.listen is no address with a fixed port; "
+            "give --address HOST:PORT, which the server logs when it starts"
+        )
+    return Listening(address=reachable(listen), has_tls=bool(server.get("tls")))
 
 
 def admin_address(path: Path) -> str:

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from cloudgraft.cli import admin_client
+from cloudgraft.cli import admin_client, names
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.terminal import ago, console, examples, output_option, print_json, table, text
 from cloudgraft.sdk.errors import CloudgraftError
@@ -217,7 +217,7 @@ def _next(report: Report) -> Iterator[RenderableType]:
 @click.command(
     "status", epilog=examples("status", "status small --watch", "status --admin unix:/run/cloudgraft.sock -o json")
 )
-@click.argument("group", required=False, default="")
+@click.argument("group", required=False, default="", shell_complete=names.groups)
 @click.option("--machines", is_flag=True, help="List all machines of all groups, not only those in trouble.")
 @click.option("-w", "--watch", "is_watching", is_flag=True, help="Go on until Ctrl-C.")
 @click.option(

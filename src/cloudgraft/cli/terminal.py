@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cloudgraft.cli.fitting_table import FittingTable
+from cloudgraft.cli.server_file import DEFAULT_FILE, file_here
 from cloudgraft.sdk.duration import parse_duration
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -129,9 +130,24 @@ output_option = click.option(
 check_option = click.option("--check", is_flag=True, help="Only check the configuration: exit code 0 when it is good.")
 
 
-def config_option(help_: str, *, required: bool = True) -> Callable[[F], F]:
-    """Adds the configuration file of a server, as ``path``."""
-    return click.option("-c", "--config", "path", type=click.Path(path_type=Path), required=required, help=help_)
+def config_option(help_: str, *, default: Path = DEFAULT_FILE, required: bool = True) -> Callable[[F], F]:
+    """Adds the configuration file of a server, as ``path``: without the option, the default one of this directory.
+
+    Where it is not required, the command gets None, and calls :func:`file_here` when it needs the file.
+    """
+
+    def found(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
+        return file_here(default) if path is None and required else path
+
+    return click.option(
+        "-c",
+        "--config",
+        "path",
+        type=click.Path(path_type=Path),
+        callback=found,
+        metavar="FILE",
+        help=f"{help_} Default: ./{default}.",
+    )
 
 
 def log_options(command: F) -> F:
