@@ -145,7 +145,8 @@ def test_a_create_that_comes_late_is_left_to_the_engine() -> None:
 
 
 def test_lost_tags_are_found_by_name_and_by_id() -> None:
-    for changed in ({"tags": {}}, {"tags": {}, "name": "vm-1"}):
+    cases: list[dict[str, Any]] = [{"tags": {}}, {"tags": {}, "name": "vm-1"}]
+    for changed in cases:
         trial = Trial()
         trial.see([machine(**changed)], record())
         assert trial.rules([machine(**changed)], record()) == {Rule.MARKS}

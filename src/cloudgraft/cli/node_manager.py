@@ -48,7 +48,6 @@ def command(path: Path, listen: str | None, verbosity: int | None, log_format: s
     from functools import partial
 
     from cloudgraft.app import logs
-    from cloudgraft.app.manager_wiring import NodeManagerServer, section_of
     from cloudgraft.app.memory_dumps import forbid_memory_dumps
     from cloudgraft.app.reload import Reloader, WatchedFile
     from cloudgraft.app.sidecars import Sidecars
@@ -60,7 +59,7 @@ def command(path: Path, listen: str | None, verbosity: int | None, log_format: s
     from cloudgraft.service.metrics import ServiceMetrics
 
     with needing("a node manager", "web"):
-        from cloudgraft.app.node_manager import NodeManagerServer, check_kind, check_manager, section_of
+        from cloudgraft.app.manager_wiring import NodeManagerServer, check_kind, check_manager, section_of
 
     overrides = {"nodeManager.listen": listen, "log.level": verbosity, "log.format": log_format}
 

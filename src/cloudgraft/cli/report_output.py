@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from pathlib import Path
 
 import click
@@ -14,13 +12,6 @@ from cloudgraft.conformance.render.for_programs import to_json, to_junit
 from cloudgraft.conformance.render.html import to_html
 from cloudgraft.conformance.render.table import view
 from cloudgraft.conformance.report import Report
-
-
-def tolerate_any_text() -> None:
-    """Replaces characters that this terminal cannot show: a server or a cloud may send any."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
 
 
 def print_report(report: Report, output: str) -> None:
