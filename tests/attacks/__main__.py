@@ -1,6 +1,6 @@
 """Attacks a real server on loopback, and prints its memory and the fate of the autoscaler's calls.
 
-``python -m tests.attacks [--seconds 20] [--connections 1] [attack ...]``
+``python -m tests.attacks [--seconds 20] [--connections 1] [--dock] [attack ...]``
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tests.attacks.attacks import ATTACKS, attack
 from tests.attacks.http2 import Target
@@ -33,6 +34,7 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=0)
     parser.add_argument("--streams", type=int, default=1_000_000)
     parser.add_argument("--files", type=int, default=0, help="the server's limit of open files")
+    parser.add_argument("--dock", action="store_true", help="attack the dock, and call the autoscaler's port meanwhile")
     parser.add_argument("--allowed", action="store_true", help="the attacker has the autoscaler's own certificate")
     parser.add_argument("--server", default="{}", help="more of the server section, as JSON")
     parser.add_argument("--as-attacker", default="")
@@ -46,13 +48,16 @@ def main() -> None:
     for kind in given.attacks or ATTACKS:
         with tempfile.TemporaryDirectory() as directory:
             setting = Setting.at(Path(directory), **json.loads(given.server))
-            target = setting.target(
-                allowed=given.allowed,
-                seconds=given.seconds,
-                connections=given.connections or CONNECTIONS.get(kind, 1),
-                streams=given.streams,
-            )
-            run([kind], target, setting, files=given.files).show()
+            settings: dict[str, Any] = {
+                "seconds": given.seconds,
+                "connections": given.connections or CONNECTIONS.get(kind, 1),
+                "streams": given.streams,
+            }
+            if given.dock:
+                target = setting.dock_target(**settings)
+            else:
+                target = setting.target(allowed=given.allowed, **settings)
+            run([kind], target, setting, files=given.files, at_dock=given.dock).show()
 
 
 async def _attack(kinds: Sequence[str], target: Target) -> dict[str, object]:
@@ -91,17 +96,20 @@ class Outcome:
         print(*self.refused, sep="\n    ", flush=True)
 
 
-def run(kinds: Sequence[str], target: Target, setting: Setting, *, files: int = 0) -> Outcome:
-    """Starts a server, attacks it from another process, and calls it as the autoscaler does meanwhile."""
+def run(kinds: Sequence[str], target: Target, setting: Setting, *, files: int = 0, at_dock: bool = False) -> Outcome:
+    """Starts a server, attacks it from another process, and calls it as the autoscaler does meanwhile.
+
+    ``at_dock`` attacks the port for drivers. The calls go to the autoscaler's port all the same.
+    """
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files or hard, hard))
-    with ServeProcess(setting.file) as server:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # for the attacker
+    with ServeProcess(setting.file, files=files) as server:
         line = server.wait_for(lambda line: line.get("event") == "serving")
         address, ops = line["address"], line["ops"]
+        dock = server.wait_for(lambda line: line.get("event") == "serving drivers that dial in")["address"]
         asyncio.run(probe(address, setting, 1.0))
         before = memory(server.pid)
-        aimed = replace(target, port=int(address.rpartition(":")[2]))
+        aimed = replace(target, port=int((dock if at_dock else address).rpartition(":")[2]))
         order = json.dumps([kinds, asdict(aimed)], default=str)
         attacker = subprocess.Popen(
             [sys.executable, "-m", "tests.attacks", "--as-attacker", order], stdout=subprocess.PIPE, text=True

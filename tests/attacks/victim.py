@@ -46,6 +46,7 @@ class Setting:
         text = {
             "cluster": "test",
             "server": section,
+            "dock": {"listen": "127.0.0.1:0"},
             "clouds": {"sim": {"driver": "simulated"}},
             "nodeGroups": [group],
         }
@@ -57,6 +58,11 @@ class Setting:
         """The server, for a client of its authority that may call, or may not."""
         cert, key = (self.bundle.client_cert, self.bundle.client_key) if allowed else self.stranger
         return Target(host="127.0.0.1", port=0, ca=self.bundle.ca_cert, cert=cert, key=key, **more)
+
+    @staticmethod
+    def dock_target(**more: Any) -> Target:
+        """The dock, for any program on this host: it has no TLS."""
+        return Target(host="127.0.0.1", port=0, **more)
 
     def credentials(self) -> grpc.ChannelCredentials:
         """Of the client that may call."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import resource
 import signal
 import subprocess
 import sys
@@ -19,10 +20,15 @@ from typing import Any, Self
 LogLine = dict[str, Any]
 
 
+def _limit_files(files: int) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+
+
 class ServeProcess:
     """Starts the server with a JSON log and waits until it serves."""
 
-    def __init__(self, config: Path, *arguments: str) -> None:
+    def __init__(self, config: Path, *arguments: str, files: int = 0) -> None:
+        """``files`` is its limit of open files, soft and hard, as by `ulimit -n`; 0: as this process has it."""
         self.config = config
         self.log: list[LogLine] = []
         self._lines: queue.Queue[LogLine | None] = queue.Queue()
@@ -34,6 +40,7 @@ class ServeProcess:
             text=True,
             errors="replace",  # gRPC logs what clients send, as it came
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            preexec_fn=(lambda: _limit_files(files)) if files else None,  # noqa: PLW1509 - one call, no locks
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from fastapi import APIRouter
 
-from cloudgraft.sdk.errors import PreconditionError
+from cloudgraft.sdk.errors import AuthenticationError, PreconditionError
 from cloudgraft.web.app import make_app
 from cloudgraft.web.authentication import AuditLog, AuditRecord, ClientRule, Gatekeeper
 from cloudgraft.web.client import WebClient
@@ -162,6 +162,7 @@ async def test_unknown_callers_cannot_fill_the_disk(tmp_path: Path) -> None:
     server = Server(path, ClientRule(name="boss", role="operator", token_file=token))
     async with server.running() as client:
         for _ in range(5):
-            assert (await client.request("PUT", "/thing")).status == 401
+            with pytest.raises(AuthenticationError):
+                await client.request("PUT", "/thing")
     (line,) = [json.loads(text) for text in path.read_text().splitlines()]
     assert (line["status"], line["caller"], line["more"]) == (401, "", 0)
