@@ -236,6 +236,8 @@ def after_call(
             return replace(observation, since=now, calls=calls, listed=replace(listed, absences=0, is_ours=True))
         case CreateFailed(error):
             calls = replace(calls, trouble=error.message, retry_at=now + delay(settings, attempts, error.retry_after))
+            if error.is_final or error.retry is Retry.SETTLE_FIRST:
+                calls = replace(calls, unsettled_at=now)
             listed = replace(listed, absences=0)
         case NotAsked(error):
             failures = calls.unprepared + 1
