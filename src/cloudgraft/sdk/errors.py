@@ -87,6 +87,11 @@ class CloudgraftError(Exception):
         super().__init__(self.message)
         self.retry_after = retry_after  # seconds; a hint from the other side
 
+    @property
+    def leaves_open(self) -> bool:
+        """Whether the call may have been carried out all the same."""
+        return self.is_final or self.retry is Retry.SETTLE_FIRST
+
     def as_final(self) -> Self:
         """Marks the error of a create that has failed for good, although the cloud may have made the machine.
 

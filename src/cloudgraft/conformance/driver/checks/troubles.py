@@ -21,7 +21,6 @@ from cloudgraft.sdk.errors import (
     PermissionDeniedError,
     QuotaExceededError,
     RateLimitedError,
-    Retry,
 )
 
 CHECKS = driver_checks()
@@ -131,7 +130,7 @@ async def _failure(stage: DriverStage, spec: MachineSpec, calls: Calls) -> Machi
 
 
 async def _expect_nothing(stage: DriverStage, spec: MachineSpec, error: object, calls: Calls) -> None:
-    if isinstance(error, CloudgraftError) and error.retry is not Retry.SETTLE_FIRST:
+    if isinstance(error, CloudgraftError) and not error.leaves_open:
         try:
             listed = await stage.settled_list(time.monotonic(), calls)
         except CloudgraftError:  # the trouble keeps it from being asked
