@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cloudgraft.dock.protocol.codes import Code, Meaning, Verb, encode, meaning_of
+from cloudgraft.dock.protocol.texts import TEXTS
 from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, Retry, UnsupportedError
 from scripts.errors_page import create_again, delete_again
 
@@ -21,8 +22,8 @@ def codes_page() -> str:
         "*Nothing was made* is only believed where the driver cannot have meant anything else. After every other code",
         "two complete lists must show that there is no such machine before it is created again.",
         "",
-        "Drivers that speak the protocol of 2018 have room for text only. Text of this form has a code, and any other",
-        "text counts as 2, UNKNOWN:",
+        "Drivers that speak the protocol of 2018 have room for text only. Text of this form has a code; any other is",
+        "classified by [its words](#texts-without-a-code):",
         "",
         "```text",
         encode(Code.RESOURCE_EXHAUSTED, "no more machines of this type in zone a"),
@@ -33,7 +34,44 @@ def codes_page() -> str:
     ]
     for verb in (Verb.CREATE, Verb.DELETE, Verb.LIST, Verb.SHAPES, Verb.PRICES):
         lines += [f"## {verb.value}", "", *_table(verb), ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_texts()])
+
+
+def _texts() -> Iterator[str]:
+    yield from (
+        "## texts without a code",
+        "",
+        "A driver of 2018 whose create fails sends a text, and an id that is none: empty, or `Error`. The autoscaler",
+        "sees the failure at once, with the error below. Whether the cloud has made the machine stays open: such a",
+        "driver reports a refusal and a lost response alike. So nothing is created again, and lists find a machine",
+        "that was made after all. The engine deletes it, or keeps it if its node is ready.",
+        "",
+        "The first text in this order that the error contains decides. It must be there as whole words, in upper or",
+        "lower case; `*` is any run of letters, digits, dots and underscores. Any other text is `internal`, class 99,",
+        "and the log names it once. No text of a delete means `not_found`: it may be about anything else.",
+        "",
+        "| error | class | texts |",
+        "|---|---|---|",
+    )
+    for error, texts in TEXTS.items():
+        yield f"| `{error.slug}` | {error.error_class.value} | {', '.join(f'`{text}`' for text in texts)} |"
+    yield from (
+        "",
+        "`errorTexts` of a cloud goes before this table. It is for creates:",
+        "",
+        "```yaml",
+        "clouds:",
+        "  acme:",
+        "    driver: dock",
+        "    kind: AcmeMachineClass",
+        "    apiVersion: machine.example/v1",
+        "    machineClass: small",
+        "    errorTexts:",
+        "      no room in rack *: out_of_stock",
+        "      budget is used up: quota_exceeded",
+        "```",
+        "",
+    )
 
 
 def _table(verb: Verb) -> Iterator[str]:

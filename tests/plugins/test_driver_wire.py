@@ -83,6 +83,7 @@ def test_a_machine_survives_and_no_provider_id_is_not_an_empty_one(machine: Mach
         | st.builds("{}{{name}}{}".format, *[texts.filter(lambda t: not set(t) & set("{}"))] * 2),
         provider_id_by=st.sampled_from(ProviderIdBy),
         user_data_limit=st.none() | st.integers(0, 2**40),
+        max_calls=st.none() | st.integers(1, 2**40),
         catalog_lasts=st.timedeltas(min_value=timedelta(microseconds=1), max_value=timedelta(days=365)),
         create_timeout=st.none() | st.timedeltas(min_value=timedelta(microseconds=1), max_value=timedelta(days=1)),
     )

@@ -42,6 +42,12 @@ def test_a_provider_id_that_only_the_name_cannot_fill_is_refused(text: str) -> N
         DriverTraits(provider_id=text)
 
 
+def test_a_driver_takes_at_least_one_call_at_a_time() -> None:
+    assert DriverTraits(max_calls=1).max_calls == 1
+    with pytest.raises(InvalidArgumentError, match="from 1 on"):
+        DriverTraits(max_calls=0)
+
+
 @pytest.mark.parametrize("wrong", [{"catalog_lasts": timedelta(0)}, {"create_timeout": timedelta(seconds=-1)}], ids=str)
 def test_times_in_which_nothing_can_be_done_are_refused(wrong: dict[str, timedelta]) -> None:
     with pytest.raises(InvalidArgumentError, match="must be more than zero"):

@@ -94,6 +94,11 @@ class CloudgraftError(Exception):
         super().__init__(self.message)
         self.retry_after = retry_after  # seconds; a hint from the other side
 
+    @property
+    def leaves_open(self) -> bool:
+        """Whether the machine may exist all the same: only a list shows that."""
+        return self.is_final or not self.nothing_done or self.retry is Retry.SETTLE_FIRST
+
     def as_final(self) -> Self:
         """Marks the error of a create that has failed for good, although the cloud may have made the machine.
 

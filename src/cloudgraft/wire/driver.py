@@ -53,6 +53,7 @@ def traits_to_pb(traits: DriverTraits) -> pb.DescribeResponse:
         provider_id=traits.provider_id,
         provider_id_by=traits.provider_id_by.value,
         user_data_limit=traits.user_data_limit,
+        max_calls=traits.max_calls,
     )
     message.list_delay.FromTimedelta(traits.list_delay)
     message.catalog_lasts.FromTimedelta(traits.catalog_lasts)
@@ -74,6 +75,7 @@ def traits_from_pb(message: pb.DescribeResponse) -> DriverTraits:
             user_data_limit=message.user_data_limit if message.HasField("user_data_limit") else None,
             catalog_lasts=_duration(message.catalog_lasts, "catalog_lasts") or DriverTraits().catalog_lasts,
             create_timeout=_duration(message.create_timeout, "create_timeout") or None,
+            max_calls=message.max_calls if message.HasField("max_calls") else None,
         )
     except InvalidArgumentError as error:  # the driver's mistake, not ours
         raise InternalError(f"the driver describes itself wrongly: {error.message}") from error

@@ -227,6 +227,9 @@ async def test_another_driver_in_the_same_place_brings_its_own_traits(
         {"create_timeout": timedelta(0)},
         {"list_delay": timedelta(-1)},
         {"providerID": "no-name"},
+        {"max_in_flight": 0},
+        {"error_texts": {"no room": "no_such_error"}},
+        {"error_texts": {" * ": "quota_exceeded"}},
     ],
     ids=lambda wrong: next(iter(wrong)),
 )

@@ -36,6 +36,16 @@ async def test_an_error_that_says_of_itself_that_the_outcome_is_unknown_never_fa
     assert burst.specs == []
 
 
+async def test_a_final_error_never_falls_through_either() -> None:
+    """It has failed for good, and may have been made: the next cloud would make a second one."""
+    rack, burst = Place(), Place()
+    rack.refuses = OutOfStockError("none left, it seems").as_final()
+    with pytest.raises(OutOfStockError, match="rack: none left") as raised:
+        await router({"rack": rack, "burst": burst}).create(a_spec())
+    assert raised.value.is_final
+    assert burst.specs == []
+
+
 @pytest.mark.parametrize(
     ("asked", "told"),
     [("soon", None), (math.nan, None), (-5, None), (math.inf, 3600), (1e9, 3600), (7200, 3600), (90, 90), (None, None)],

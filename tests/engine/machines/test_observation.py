@@ -168,6 +168,18 @@ def test_lists_that_are_not_complete_prove_no_absence_unless_the_deletion_was_ac
     assert deleted.listed.is_absent == _is_absent(looks, NOW - 1000, 0)
 
 
+def test_a_create_that_ended_later_than_its_limit_is_settled_by_lists_after_its_end() -> None:
+    """It waited for its turn before its time began: lists from before its end prove nothing."""
+    record, looker = RECORDS["creating, unknown"], a_looker(list_delay=10, idempotency=Idempotency.NONE)
+    observation = an_observation(unsettled_at=NOW + 300)
+    for at in (NOW + 100, NOW + 200, NOW + 305):
+        observation = seen(record, looker=looker, observation=observation, at=at)
+        assert observation.listed.absences == 0
+    for at in (NOW + 310, NOW + 320):
+        observation = seen(record, looker=looker, observation=observation, at=at)
+    assert observation.listed.is_absent
+
+
 def test_evidence_from_before_we_began_to_look_does_not_count() -> None:
     """After a restart a list may show the cloud as it was before."""
     looker, observation = a_looker(list_delay=10), an_observation(since=NOW)

@@ -7,14 +7,12 @@ import time
 from collections.abc import Iterable, Sequence
 
 from cloudgraft.sdk.driver import Machine
-from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, Retry
+from cloudgraft.sdk.errors import CloudgraftError
 
 
 def denies(error: BaseException | None) -> bool:
     """Whether the error says that nothing was done: the engine then creates again, or gives up, without a list."""
-    if not isinstance(error, CloudgraftError) or isinstance(error, AlreadyExistsError):
-        return False
-    return error.retry is not Retry.SETTLE_FIRST
+    return isinstance(error, CloudgraftError) and not error.leaves_open
 
 
 class Denials:

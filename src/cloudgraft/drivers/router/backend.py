@@ -64,7 +64,7 @@ _PASSED_ON: Final = (
 
 def may_pass_on(error: CloudgraftError) -> bool:
     """Returns whether to ask the next backend. An author's own class may declare that the outcome is unknown."""
-    return isinstance(error, _PASSED_ON) and error.retry is not Retry.SETTLE_FIRST
+    return isinstance(error, _PASSED_ON) and not error.leaves_open
 
 
 def hinted(error: CloudgraftError) -> float | None:
@@ -80,7 +80,8 @@ def hinted(error: CloudgraftError) -> float | None:
 
 def located(error: CloudgraftError, cloud: str) -> CloudgraftError:
     """Returns the same error with the name of its cloud."""
-    return _class_of(error)(f"{cloud}: {error.message}", retry_after=hinted(error))
+    found = _class_of(error)(f"{cloud}: {error.message}", retry_after=hinted(error))
+    return found.as_final() if error.is_final else found
 
 
 def put_off(error: CloudgraftError, seconds: float) -> CloudgraftError:

@@ -42,7 +42,13 @@ from cloudgraft.drivers.router.options import BackendOptions, MachineSettings, O
 from cloudgraft.drivers.router.share import SharedDriver
 from cloudgraft.sdk.common.event_loop import in_slices
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec, PartialList, Price, Shape
-from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError, Retry, UnavailableError
+from cloudgraft.sdk.errors import (
+    AlreadyExistsError,
+    CloudgraftError,
+    InvalidArgumentError,
+    PreconditionError,
+    UnavailableError,
+)
 from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import Taint
 
@@ -237,7 +243,7 @@ class RouterDriver(Driver):
                     self._passed_over(backend, shape, error)
                     refusals[backend.name] = error
                     continue
-                if error.retry is Retry.SETTLE_FIRST:
+                if error.leaves_open and not isinstance(error, AlreadyExistsError):
                     backend.cool_down(shape, self._options.cool_down.total_seconds())
                 raise located(error, backend.name) from error
             else:

@@ -141,6 +141,7 @@ class Calls:
 
     is_open: bool = False  # a call is under way
     retry_at: float = 0.0  # no call before that
+    unsettled_at: float | None = None  # end of the latest call to create it whose outcome is unknown
     deletes: int = 0  # calls to delete it that the cloud accepted
     deleted_at: float | None = None  # end of the latest call that may have deleted it
     failures: int = 0  # calls to delete it that failed
@@ -226,7 +227,11 @@ def believable_from(
     if record.presence is Presence.UNKNOWN and record.attempt_at is not None:
         # The abandoned call may still be on its way. Where a second create is safe, it may simply be made.
         is_safe = record.state is State.CREATING and traits.idempotency is not Idempotency.NONE
-        return record.attempt_at + delay + (0.0 if is_safe else create_limit(settings, traits))
+        if is_safe:
+            return record.attempt_at + delay
+        # A call may have waited for its turn before its time began. Then it ended later than its limit says.
+        limit = record.attempt_at + create_limit(settings, traits)
+        return max(limit, observation.calls.unsettled_at or limit) + delay
     return max(record.state_since, observation.since) + delay
 
 

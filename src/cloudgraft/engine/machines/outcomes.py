@@ -212,7 +212,7 @@ def _after_refusal(record: MachineRecord, error: CloudgraftError, now: float) ->
     if error.is_final and record.state is State.CREATING:
         # Law 7: it is reported now. Law 3: its presence stays unknown, so lists find a machine that was made after all.
         return Move(move(record, State.FAILED, now, error=why), error.message)
-    if error.is_final or not error.nothing_done:
+    if error.leaves_open:
         return None  # a list will show whether it exists
     if record.state is State.CREATING and error.retry is Retry.NO:
         return Move(move(record, State.FAILED, now, presence=Presence.NONE, error=why), error.message)
@@ -236,6 +236,8 @@ def after_call(
             return replace(observation, since=now, calls=calls, listed=replace(listed, absences=0, is_ours=True))
         case CreateFailed(error):
             calls = replace(calls, trouble=error.message, retry_at=now + delay(settings, attempts, error.retry_after))
+            if error.leaves_open:
+                calls = replace(calls, unsettled_at=now)
             listed = replace(listed, absences=0)
         case NotAsked(error):
             failures = calls.unprepared + 1

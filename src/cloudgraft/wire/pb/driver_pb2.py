@@ -27,7 +27,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63loudgraft/wire/pb/driver.proto\x12\x14\x63loudgraft.driver.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x11\n\x0f\x44\x65scribeRequest\"\xc4\x02\n\x10\x44\x65scribeResponse\x12\x11\n\townership\x18\x01 \x01(\t\x12\x13\n\x0bidempotency\x18\x02 \x01(\t\x12-\n\nlist_delay\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x15\n\rcomplete_list\x18\x04 \x01(\x08\x12\x13\n\x0bprovider_id\x18\x05 \x01(\t\x12\x16\n\x0eprovider_id_by\x18\x06 \x01(\t\x12\x1c\n\x0fuser_data_limit\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12\x30\n\rcatalog_lasts\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x31\n\x0e\x63reate_timeout\x18\t \x01(\x0b\x32\x19.google.protobuf.DurationB\x12\n\x10_user_data_limit\"\xc0\x01\n\rCreateRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x15\n\rsettings_json\x18\x03 \x01(\t\x12;\n\x04tags\x18\x04 \x03(\x0b\x32-.cloudgraft.driver.v1.CreateRequest.TagsEntry\x12\x11\n\tuser_data\x18\x05 \x01(\t\x1a+\n\tTagsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"@\n\x0e\x43reateResponse\x12.\n\x07machine\x18\x01 \x01(\x0b\x32\x1d.cloudgraft.driver.v1.Machine\"?\n\rDeleteRequest\x12.\n\x07machine\x18\x01 \x01(\x0b\x32\x1d.cloudgraft.driver.v1.Machine\"\x10\n\x0e\x44\x65leteResponse\"!\n\x0bListRequest\x12\x12\n\npage_token\x18\x01 \x01(\t\"X\n\x0cListResponse\x12/\n\x08machines\x18\x01 \x03(\x0b\x32\x1d.cloudgraft.driver.v1.Machine\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xac\x02\n\x07Machine\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nmachine_id\x18\x02 \x01(\t\x12\x18\n\x0bprovider_id\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05state\x18\x04 \x01(\t\x12\x35\n\x04tags\x18\x05 \x03(\x0b\x32\'.cloudgraft.driver.v1.Machine.TagsEntry\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\x11\n\taddresses\x18\x08 \x03(\t\x12\x0f\n\x07\x66\x61ilure\x18\t \x01(\t\x1a+\n\tTagsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0e\n\x0c_provider_id\"\x0f\n\rShapesRequest\"=\n\x0eShapesResponse\x12+\n\x06shapes\x18\x01 \x03(\x0b\x32\x1b.cloudgraft.driver.v1.Shape\"\xd8\x02\n\x05Shape\x12\x0c\n\x04name\x18\x01 \x01(\t\x12;\n\x08\x63\x61pacity\x18\x02 \x03(\x0b\x32).cloudgraft.driver.v1.Shape.CapacityEntry\x12\x37\n\x06labels\x18\x03 \x03(\x0b\x32\'.cloudgraft.driver.v1.Shape.LabelsEntry\x12+\n\x06taints\x18\x04 \x03(\x0b\x32\x1b.cloudgraft.driver.v1.Taint\x12-\n\x08variants\x18\x05 \x03(\x0b\x32\x1b.cloudgraft.driver.v1.Shape\x12\x0f\n\x07problem\x18\x06 \x01(\t\x1a/\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"3\n\x05Taint\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x0e\n\x06\x65\x66\x66\x65\x63t\x18\x03 \x01(\t\"\x0f\n\rPricesRequest\"=\n\x0ePricesResponse\x12+\n\x06prices\x18\x01 \x03(\x0b\x32\x1b.cloudgraft.driver.v1.Price\"8\n\x05Price\x12\r\n\x05shape\x18\x01 \x01(\t\x12\x0e\n\x06hourly\x18\x02 \x01(\t\x12\x10\n\x08\x63urrency\x18\x03 \x01(\t2\x92\x04\n\x06\x44river\x12[\n\x08\x44\x65scribe\x12%.cloudgraft.driver.v1.DescribeRequest\x1a&.cloudgraft.driver.v1.DescribeResponse\"\x00\x12U\n\x06\x43reate\x12#.cloudgraft.driver.v1.CreateRequest\x1a$.cloudgraft.driver.v1.CreateResponse\"\x00\x12U\n\x06\x44\x65lete\x12#.cloudgraft.driver.v1.DeleteRequest\x1a$.cloudgraft.driver.v1.DeleteResponse\"\x00\x12O\n\x04List\x12!.cloudgraft.driver.v1.ListRequest\x1a\".cloudgraft.driver.v1.ListResponse\"\x00\x12U\n\x06Shapes\x12#.cloudgraft.driver.v1.ShapesRequest\x1a$.cloudgraft.driver.v1.ShapesResponse\"\x00\x12U\n\x06Prices\x12#.cloudgraft.driver.v1.PricesRequest\x1a$.cloudgraft.driver.v1.PricesResponse\"\x00\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63loudgraft/wire/pb/driver.proto\x12\x14\x63loudgraft.driver.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x11\n\x0f\x44\x65scribeRequest\"\xea\x02\n\x10\x44\x65scribeResponse\x12\x11\n\townership\x18\x01 \x01(\t\x12\x13\n\x0bidempotency\x18\x02 \x01(\t\x12-\n\nlist_delay\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x15\n\rcomplete_list\x18\x04 \x01(\x08\x12\x13\n\x0bprovider_id\x18\x05 \x01(\t\x12\x16\n\x0eprovider_id_by\x18\x06 \x01(\t\x12\x1c\n\x0fuser_data_limit\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12\x30\n\rcatalog_lasts\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x31\n\x0e\x63reate_timeout\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\tmax_calls\x18\n \x01(\x03H\x01\x88\x01\x01\x42\x12\n\x10_user_data_limitB\x0c\n\n_max_calls\"\xc0\x01\n\rCreateRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x15\n\rsettings_json\x18\x03 \x01(\t\x12;\n\x04tags\x18\x04 \x03(\x0b\x32-.cloudgraft.driver.v1.CreateRequest.TagsEntry\x12\x11\n\tuser_data\x18\x05 \x01(\t\x1a+\n\tTagsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"@\n\x0e\x43reateResponse\x12.\n\x07machine\x18\x01 \x01(\x0b\x32\x1d.cloudgraft.driver.v1.Machine\"?\n\rDeleteRequest\x12.\n\x07machine\x18\x01 \x01(\x0b\x32\x1d.cloudgraft.driver.v1.Machine\"\x10\n\x0e\x44\x65leteResponse\"!\n\x0bListRequest\x12\x12\n\npage_token\x18\x01 \x01(\t\"X\n\x0cListResponse\x12/\n\x08machines\x18\x01 \x03(\x0b\x32\x1d.cloudgraft.driver.v1.Machine\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xac\x02\n\x07Machine\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nmachine_id\x18\x02 \x01(\t\x12\x18\n\x0bprovider_id\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05state\x18\x04 \x01(\t\x12\x35\n\x04tags\x18\x05 \x03(\x0b\x32\'.cloudgraft.driver.v1.Machine.TagsEntry\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\x11\n\taddresses\x18\x08 \x03(\t\x12\x0f\n\x07\x66\x61ilure\x18\t \x01(\t\x1a+\n\tTagsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0e\n\x0c_provider_id\"\x0f\n\rShapesRequest\"=\n\x0eShapesResponse\x12+\n\x06shapes\x18\x01 \x03(\x0b\x32\x1b.cloudgraft.driver.v1.Shape\"\xd8\x02\n\x05Shape\x12\x0c\n\x04name\x18\x01 \x01(\t\x12;\n\x08\x63\x61pacity\x18\x02 \x03(\x0b\x32).cloudgraft.driver.v1.Shape.CapacityEntry\x12\x37\n\x06labels\x18\x03 \x03(\x0b\x32\'.cloudgraft.driver.v1.Shape.LabelsEntry\x12+\n\x06taints\x18\x04 \x03(\x0b\x32\x1b.cloudgraft.driver.v1.Taint\x12-\n\x08variants\x18\x05 \x03(\x0b\x32\x1b.cloudgraft.driver.v1.Shape\x12\x0f\n\x07problem\x18\x06 \x01(\t\x1a/\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"3\n\x05Taint\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x0e\n\x06\x65\x66\x66\x65\x63t\x18\x03 \x01(\t\"\x0f\n\rPricesRequest\"=\n\x0ePricesResponse\x12+\n\x06prices\x18\x01 \x03(\x0b\x32\x1b.cloudgraft.driver.v1.Price\"8\n\x05Price\x12\r\n\x05shape\x18\x01 \x01(\t\x12\x0e\n\x06hourly\x18\x02 \x01(\t\x12\x10\n\x08\x63urrency\x18\x03 \x01(\t2\x92\x04\n\x06\x44river\x12[\n\x08\x44\x65scribe\x12%.cloudgraft.driver.v1.DescribeRequest\x1a&.cloudgraft.driver.v1.DescribeResponse\"\x00\x12U\n\x06\x43reate\x12#.cloudgraft.driver.v1.CreateRequest\x1a$.cloudgraft.driver.v1.CreateResponse\"\x00\x12U\n\x06\x44\x65lete\x12#.cloudgraft.driver.v1.DeleteRequest\x1a$.cloudgraft.driver.v1.DeleteResponse\"\x00\x12O\n\x04List\x12!.cloudgraft.driver.v1.ListRequest\x1a\".cloudgraft.driver.v1.ListResponse\"\x00\x12U\n\x06Shapes\x12#.cloudgraft.driver.v1.ShapesRequest\x1a$.cloudgraft.driver.v1.ShapesResponse\"\x00\x12U\n\x06Prices\x12#.cloudgraft.driver.v1.PricesRequest\x1a$.cloudgraft.driver.v1.PricesResponse\"\x00\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,43 +45,43 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DESCRIBEREQUEST']._serialized_start=122
   _globals['_DESCRIBEREQUEST']._serialized_end=139
   _globals['_DESCRIBERESPONSE']._serialized_start=142
-  _globals['_DESCRIBERESPONSE']._serialized_end=466
-  _globals['_CREATEREQUEST']._serialized_start=469
-  _globals['_CREATEREQUEST']._serialized_end=661
-  _globals['_CREATEREQUEST_TAGSENTRY']._serialized_start=618
-  _globals['_CREATEREQUEST_TAGSENTRY']._serialized_end=661
-  _globals['_CREATERESPONSE']._serialized_start=663
-  _globals['_CREATERESPONSE']._serialized_end=727
-  _globals['_DELETEREQUEST']._serialized_start=729
-  _globals['_DELETEREQUEST']._serialized_end=792
-  _globals['_DELETERESPONSE']._serialized_start=794
-  _globals['_DELETERESPONSE']._serialized_end=810
-  _globals['_LISTREQUEST']._serialized_start=812
-  _globals['_LISTREQUEST']._serialized_end=845
-  _globals['_LISTRESPONSE']._serialized_start=847
-  _globals['_LISTRESPONSE']._serialized_end=935
-  _globals['_MACHINE']._serialized_start=938
-  _globals['_MACHINE']._serialized_end=1238
-  _globals['_MACHINE_TAGSENTRY']._serialized_start=618
-  _globals['_MACHINE_TAGSENTRY']._serialized_end=661
-  _globals['_SHAPESREQUEST']._serialized_start=1240
-  _globals['_SHAPESREQUEST']._serialized_end=1255
-  _globals['_SHAPESRESPONSE']._serialized_start=1257
-  _globals['_SHAPESRESPONSE']._serialized_end=1318
-  _globals['_SHAPE']._serialized_start=1321
-  _globals['_SHAPE']._serialized_end=1665
-  _globals['_SHAPE_CAPACITYENTRY']._serialized_start=1571
-  _globals['_SHAPE_CAPACITYENTRY']._serialized_end=1618
-  _globals['_SHAPE_LABELSENTRY']._serialized_start=1620
-  _globals['_SHAPE_LABELSENTRY']._serialized_end=1665
-  _globals['_TAINT']._serialized_start=1667
-  _globals['_TAINT']._serialized_end=1718
-  _globals['_PRICESREQUEST']._serialized_start=1720
-  _globals['_PRICESREQUEST']._serialized_end=1735
-  _globals['_PRICESRESPONSE']._serialized_start=1737
-  _globals['_PRICESRESPONSE']._serialized_end=1798
-  _globals['_PRICE']._serialized_start=1800
-  _globals['_PRICE']._serialized_end=1856
-  _globals['_DRIVER']._serialized_start=1859
-  _globals['_DRIVER']._serialized_end=2389
+  _globals['_DESCRIBERESPONSE']._serialized_end=504
+  _globals['_CREATEREQUEST']._serialized_start=507
+  _globals['_CREATEREQUEST']._serialized_end=699
+  _globals['_CREATEREQUEST_TAGSENTRY']._serialized_start=656
+  _globals['_CREATEREQUEST_TAGSENTRY']._serialized_end=699
+  _globals['_CREATERESPONSE']._serialized_start=701
+  _globals['_CREATERESPONSE']._serialized_end=765
+  _globals['_DELETEREQUEST']._serialized_start=767
+  _globals['_DELETEREQUEST']._serialized_end=830
+  _globals['_DELETERESPONSE']._serialized_start=832
+  _globals['_DELETERESPONSE']._serialized_end=848
+  _globals['_LISTREQUEST']._serialized_start=850
+  _globals['_LISTREQUEST']._serialized_end=883
+  _globals['_LISTRESPONSE']._serialized_start=885
+  _globals['_LISTRESPONSE']._serialized_end=973
+  _globals['_MACHINE']._serialized_start=976
+  _globals['_MACHINE']._serialized_end=1276
+  _globals['_MACHINE_TAGSENTRY']._serialized_start=656
+  _globals['_MACHINE_TAGSENTRY']._serialized_end=699
+  _globals['_SHAPESREQUEST']._serialized_start=1278
+  _globals['_SHAPESREQUEST']._serialized_end=1293
+  _globals['_SHAPESRESPONSE']._serialized_start=1295
+  _globals['_SHAPESRESPONSE']._serialized_end=1356
+  _globals['_SHAPE']._serialized_start=1359
+  _globals['_SHAPE']._serialized_end=1703
+  _globals['_SHAPE_CAPACITYENTRY']._serialized_start=1609
+  _globals['_SHAPE_CAPACITYENTRY']._serialized_end=1656
+  _globals['_SHAPE_LABELSENTRY']._serialized_start=1658
+  _globals['_SHAPE_LABELSENTRY']._serialized_end=1703
+  _globals['_TAINT']._serialized_start=1705
+  _globals['_TAINT']._serialized_end=1756
+  _globals['_PRICESREQUEST']._serialized_start=1758
+  _globals['_PRICESREQUEST']._serialized_end=1773
+  _globals['_PRICESRESPONSE']._serialized_start=1775
+  _globals['_PRICESRESPONSE']._serialized_end=1836
+  _globals['_PRICE']._serialized_start=1838
+  _globals['_PRICE']._serialized_end=1894
+  _globals['_DRIVER']._serialized_start=1897
+  _globals['_DRIVER']._serialized_end=2427
 # @@protoc_insertion_point(module_scope)

@@ -48,6 +48,7 @@ class DescribeResponse(google.protobuf.message.Message):
     USER_DATA_LIMIT_FIELD_NUMBER: builtins.int
     CATALOG_LASTS_FIELD_NUMBER: builtins.int
     CREATE_TIMEOUT_FIELD_NUMBER: builtins.int
+    MAX_CALLS_FIELD_NUMBER: builtins.int
     ownership: builtins.str
     """"tags", "name" or "inventory" """
     idempotency: builtins.str
@@ -59,6 +60,8 @@ class DescribeResponse(google.protobuf.message.Message):
     """"kubelet", "cloud_controller" or "cloudgraft"; empty: "cloudgraft" """
     user_data_limit: builtins.int
     """bytes that the cloud takes at most; absent: no limit is known"""
+    max_calls: builtins.int
+    """Create and Delete at once, at most; absent: as many as are configured"""
     @property
     def list_delay(self) -> google.protobuf.duration_pb2.Duration: ...
     @property
@@ -81,9 +84,13 @@ class DescribeResponse(google.protobuf.message.Message):
         user_data_limit: builtins.int | None = ...,
         catalog_lasts: google.protobuf.duration_pb2.Duration | None = ...,
         create_timeout: google.protobuf.duration_pb2.Duration | None = ...,
+        max_calls: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_user_data_limit", b"_user_data_limit", "catalog_lasts", b"catalog_lasts", "create_timeout", b"create_timeout", "list_delay", b"list_delay", "user_data_limit", b"user_data_limit"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_user_data_limit", b"_user_data_limit", "catalog_lasts", b"catalog_lasts", "complete_list", b"complete_list", "create_timeout", b"create_timeout", "idempotency", b"idempotency", "list_delay", b"list_delay", "ownership", b"ownership", "provider_id", b"provider_id", "provider_id_by", b"provider_id_by", "user_data_limit", b"user_data_limit"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_max_calls", b"_max_calls", "_user_data_limit", b"_user_data_limit", "catalog_lasts", b"catalog_lasts", "create_timeout", b"create_timeout", "list_delay", b"list_delay", "max_calls", b"max_calls", "user_data_limit", b"user_data_limit"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_max_calls", b"_max_calls", "_user_data_limit", b"_user_data_limit", "catalog_lasts", b"catalog_lasts", "complete_list", b"complete_list", "create_timeout", b"create_timeout", "idempotency", b"idempotency", "list_delay", b"list_delay", "max_calls", b"max_calls", "ownership", b"ownership", "provider_id", b"provider_id", "provider_id_by", b"provider_id_by", "user_data_limit", b"user_data_limit"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_max_calls", b"_max_calls"]) -> typing.Literal["max_calls"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_user_data_limit", b"_user_data_limit"]) -> typing.Literal["user_data_limit"] | None: ...
 
 Global___DescribeResponse: typing_extensions.TypeAlias = DescribeResponse
