@@ -40,10 +40,10 @@ def main() -> None:
     parser.add_argument("--as-attacker", default="")
     given = parser.parse_args()
     if given.as_attacker:
-        kinds, settings = json.loads(given.as_attacker)
+        kinds, target_settings = json.loads(given.as_attacker)
         for name in ("ca", "cert", "key"):
-            settings[name] = Path(settings[name]) if settings[name] else None
-        print(json.dumps(asyncio.run(_attack(kinds, Target(**settings)))))
+            target_settings[name] = Path(target_settings[name]) if target_settings[name] else None
+        print(json.dumps(asyncio.run(_attack(kinds, Target(**target_settings)))))
         return
     for kind in given.attacks or ATTACKS:
         with tempfile.TemporaryDirectory() as directory:

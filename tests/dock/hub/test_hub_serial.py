@@ -6,6 +6,7 @@ The peers here behave as the client of 2018 does: they receive, work, answer, an
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ class Peer:
     def __init__(self, driver: RawV0 | RawV1) -> None:
         self.driver = driver
 
-    async def begin(self, rig: Rig, **more: int) -> None:
+    async def begin(self, rig: Rig, **more: Any) -> None:
         if isinstance(self.driver, RawV0):
             await registered(self.driver, rig)
         else:
@@ -94,7 +95,7 @@ async def test_lanes_take_turns_and_no_create_is_starved() -> None:
     for number in range(3):
         outbox.put(number, b"c", Lane.CREATE)
         outbox.put(10 + number, b"r", Lane.READ)
-    sent = []
+    sent: list[bytes] = []
     for _ in range(3):
         outbox.put(100 + len(sent), b"r", Lane.READ)  # however many reads come
         sent += [(await outbox.next())[1], (await outbox.next())[1]]

@@ -33,6 +33,8 @@ from cloudgraft.sdk.errors import (
 log = logging.getLogger("cloudgraft.conformance")
 Progress = Callable[[Result], None]
 
+# Measured on a simulated cloud: the calls, and how often checks that run side by side wait for a list.
+_CALLS, _SIDE_BY_SIDE = timedelta(seconds=10), 5
 _GOOD = (Status.PASSED, Status.SKIPPED, Status.INCONCLUSIVE)
 _BLOCKS = (Status.FAILED, Status.BLOCKED, Status.ERROR)
 # Errors that are more about the cloud or the account than about the driver.
@@ -100,7 +102,9 @@ class DriverSession:
 
     def expected(self, list_delay: timedelta) -> timedelta:
         """About how long the run takes where calls are quick and the list is so late."""
-        return timedelta(seconds=20) + 2 * list_delay * len(self.checks)
+        settings = self._under_test.settings
+        alone = sum(check.is_alone and check.machines(settings) > 0 for check in self.checks)
+        return _CALLS + (alone + _SIDE_BY_SIDE) * list_delay
 
     @property
     def report(self) -> Report:
