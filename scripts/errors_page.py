@@ -65,6 +65,8 @@ status, when the answer comes from the cloud itself and not from a proxy.
   `AlreadyExistsError` promises nothing. Where the cloud reports another conflict, raise `ConflictError`.
 - `Retry-After` goes into `retry_after`, in seconds.
 
+[A driver for an HTTP API](../how-to/write-a-driver-for-an-http-api.md) has all of this in use.
+
 ## On the wire
 
 The *name* travels with the gRPC status in the trailing metadata key `cloudgraft-error`, because some errors share a

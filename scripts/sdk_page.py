@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from cloudgraft import sdk
 from cloudgraft.plugins.field_comments import Field, fields_in
@@ -20,7 +20,8 @@ _INTRO: Final = """\
 
 Everything that the author of a driver or provider imports from `cloudgraft.sdk`. It needs only Python's standard
 library. The rules that the engine relies on are in [the drivers' contract](driver-contract.md). [Your first
-driver](../tutorial/your-first-driver.md) shows it in use.
+driver](../tutorial/your-first-driver.md) and [a driver for an HTTP API](../how-to/write-a-driver-for-an-http-api.md)
+show it in use.
 """
 _ERRORS: Final = """\
 All errors are subclasses of `CloudgraftError`. [Errors](errors.md) says of each whether it promises that nothing was
@@ -75,6 +76,10 @@ def sdk_page() -> str:
         *(line for cls in error_table() for line in _described(cls)),
         *_value(sdk.ErrorClass),
         *_function(sdk.http_error),
+        "### `HttpCall`",
+        "",
+        f"A type: one of {', '.join(f'`{call}`' for call in get_args(sdk.HttpCall))}.",
+        "",
         "## Secrets",
         "",
         *_function(sdk.hide),

@@ -1,4 +1,7 @@
-"""As much of curl as the pages use, for machines without it: ``curl -s [-X METHOD] [-d DATA] [-w FORMAT] URL``."""
+"""As much of curl as the pages use, for machines without it.
+
+``curl -s [-X METHOD] [-H HEADER] [-d DATA] [-w FORMAT] URL``
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("-s", action="store_true")
     parser.add_argument("-X", dest="method")
+    parser.add_argument("-H", dest="header", default="")
     parser.add_argument("-d", dest="data")
     parser.add_argument("-w", dest="tell", default="")
     parser.add_argument("url")
@@ -21,6 +25,8 @@ def main() -> None:
     if data is not None and data.startswith(b"@"):
         data = Path(given.data[1:]).read_bytes()
     request = urllib.request.Request(f"http://{given.url}", data, method=given.method)
+    if given.header:
+        request.add_header(*given.header.split(": ", 1))
     try:
         with urllib.request.urlopen(request, timeout=20) as answer:
             status, body = answer.status, answer.read()

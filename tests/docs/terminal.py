@@ -34,7 +34,7 @@ LOOKS = re.compile(
     "|curl -s (?!.*-[dX])|kubectl .*\\bget |[^ ]*labctl list"
 )
 SERVES = re.compile("serving|Waiting for caches to sync")  # cloudgraft, and the autoscaler
-SECONDS = 50
+SECONDS = 100  # for one command; `cloudgraft test-driver` waits for the list of a cloud many times
 
 
 @dataclass

@@ -90,6 +90,9 @@ def _ids(instances: list[Instance]) -> list[str]:
 def test_the_tutorials_show_the_examples_as_they_are() -> None:
     driver = (ROOT / "docs/tutorial/your-first-driver.md").read_text()
     assert f"```python file=lab_driver.py\n{(EXAMPLES / 'first_driver.py').read_text()}```" in driver
+    http_api = (ROOT / "docs/how-to/write-a-driver-for-an-http-api.md").read_text()
+    for name in ("acme_driver.py", "acme_cloud.py"):
+        assert f"```python file={name}\n{(EXAMPLES / 'http_api' / name).read_text()}```" in http_api
     page = (ROOT / "docs/tutorial/your-first-provider.md").read_text()
     shown = re.search(r"^```python file=first_provider\.py\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert shown is not None

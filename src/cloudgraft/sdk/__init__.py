@@ -37,7 +37,7 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
 )
 from cloudgraft.sdk.flaws import FlawedError, Flaws
-from cloudgraft.sdk.http_errors import http_error
+from cloudgraft.sdk.http_errors import HttpCall, http_error
 from cloudgraft.sdk.pod_requests import pod_requests
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
@@ -72,6 +72,7 @@ __all__ = [
     "ErrorClass",
     "FlawedError",
     "Flaws",
+    "HttpCall",
     "Idempotency",
     "Instance",
     "InstanceError",
