@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.admin import AdminClient, AdminServer, ClientTls
+from cloudgraft.admin.caller import caller
 from cloudgraft.certs.authority import Bundle, create_bundle, issue_client
 from cloudgraft.sdk.errors import (
     CloudgraftError,
@@ -37,9 +38,13 @@ async def echo(request: Mapping[str, object]) -> Mapping[str, object]:
     return request
 
 
+async def who(request: Mapping[str, object]) -> Mapping[str, object]:
+    return {"caller": caller()}
+
+
 @asynccontextmanager
 async def listening(where: Path | Access) -> AsyncIterator[AdminServer]:
-    server = AdminServer({"echo": echo}, where)
+    server = AdminServer({"echo": echo, "who": who}, where)
     await server.start()
     try:
         yield server
@@ -225,6 +230,7 @@ async def test_a_named_certificate_may_call_and_no_other(tmp_path: Path) -> None
     async with listening(access(bundle)) as server:
         async with AdminClient(server.address, tls=operator) as client:
             assert await client.call("echo", {"n": 1}) == {"n": 1}
+            assert "operator" in str((await client.call("who"))["caller"])  # so that events name who gave an order
         autoscaler = ClientTls(cert=bundle.client_cert, key=bundle.client_key, ca=bundle.ca_cert)
         refused = await failure(server.address, autoscaler)
         assert isinstance(refused, PermissionDeniedError)
