@@ -105,7 +105,7 @@ def events_page() -> str:
             "Every decision of the engine and its reason is an event: a time, a kind, a message for people, and what",
             "it is about. An event is written together with what it tells of, so there is none without the other.",
             "",
-            "- The journal keeps it for `store.keepEvents`; `cloudgraft explain` shows it.",
+            "- The journal keeps it for `store.keepEvents`; `cloudgraft events` and `cloudgraft explain` show it.",
             "- The log has it at the level below, with `kind`, `cloud`, `group`, `machine` and `state` as values.",
             "- The metric `cloudgraft_events_total` counts it by kind, since the process started.",
             "- A webhook (`engine.webhook`) gets those at `warning` and above, and the kinds that are named there.",

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from cloudgraft.admin.caller import caller
 from cloudgraft.admin.client import AdminClient, ClientTls
 from cloudgraft.admin.server import AdminServer
 from cloudgraft.certs.authority import Bundle, create_bundle, issue_client
@@ -38,9 +39,13 @@ async def echo(request: Mapping[str, object]) -> Mapping[str, object]:
     return request
 
 
+async def who(request: Mapping[str, object]) -> Mapping[str, object]:
+    return {"caller": caller()}
+
+
 @asynccontextmanager
 async def listening(where: Path | Access) -> AsyncIterator[AdminServer]:
-    server = AdminServer({"echo": echo}, where)
+    server = AdminServer({"echo": echo, "who": who}, where)
     await server.start()
     try:
         yield server
@@ -226,6 +231,7 @@ async def test_a_named_certificate_may_call_and_no_other(tmp_path: Path) -> None
     async with listening(access(bundle)) as server:
         async with AdminClient(server.address, tls=operator) as client:
             assert await client.call("echo", {"n": 1}) == {"n": 1}
+            assert "operator" in str((await client.call("who"))["caller"])  # so that events name who gave an order
         autoscaler = ClientTls(cert=bundle.client_cert, key=bundle.client_key, ca=bundle.ca_cert)
         refused = await failure(server.address, autoscaler)
         assert isinstance(refused, PermissionDeniedError)

@@ -45,6 +45,14 @@ async def call(rig: Rig, method: str, **request: object) -> Any:
         ("ReleaseMachines", {}, "say which machines to release"),
         ("ReleaseMachines", {"group": "g", "machines": ["x"]}, "say which machines to release"),
         ("DeleteOrphans", {"machineIds": []}, "say which orphans"),
+        ("Scale", {"group": "g"}, "change is missing"),
+        ("Scale", {"group": "g", "change": "2"}, "'2' is not a change"),
+        ("Scale", {"group": "g", "change": "+1", "dryRun": False}, "order is missing"),
+        ("Scale", {"group": "g", "change": "+1", "expected": "m"}, "expected must be a list of texts"),
+        ("Scale", {"group": "g", "change": "+1", "user": "x" * 200}, "user must be a text of at most 100"),
+        ("Events", {"after": -1}, "after must be a whole number from 0"),
+        ("Events", {"limit": 0}, "limit must be a whole number from 1 to 1000"),
+        ("Events", {"kinds": ["gard"]}, "there are no events of type 'gard'; did you mean 'guard'"),
     ],
 )
 async def test_a_request_that_makes_no_sense_is_refused(
@@ -65,6 +73,16 @@ async def test_nothing_is_changed_unless_it_is_said_to_be_no_dry_run(rig: Rig) -
     answer = await call(rig, "ReleaseMachines", machines=[record.name], dryRun=False)
     assert (answer["dryRun"], rig.records(State.RUNNING)) == (False, [])
     assert [each["kind"] for each in (await call(rig, "ListOrphans"))["orphans"]] == ["released"]
+
+
+async def test_an_order_is_only_shown_unless_it_is_said_to_be_no_dry_run(rig: Rig) -> None:
+    shown = await call(rig, "Scale", group="g", change="+1")
+    assert (shown["dryRun"], shown["target"], rig.records()) == (True, 1, [])
+    made = await call(rig, "Scale", group="g", change="+1", order="one", user="alice", dryRun=False)
+    assert (made["dryRun"], made["order"], len(rig.records())) == (False, "one", 1)
+    page = await call(rig, "Events", kinds=["scale"])
+    assert [event["data"]["by"] for event in page["events"]] == ["alice"]
+    assert page["cursor"] == max(event["id"] for event in (await call(rig, "Events"))["events"])
 
 
 async def test_the_status_tells_what_is_wrong_with_the_configuration_file(rig: Rig) -> None:

@@ -1,1 +1,1 @@
-"""Carries out operators' requests: adopt, release, delete orphans, mark, pause, accept losses."""
+"""Carries out operators' requests: adopt, release, delete orphans, mark, scale, pause, accept losses."""
