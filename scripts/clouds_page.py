@@ -6,12 +6,10 @@ read from there.
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import enum
 import importlib
 import inspect
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +19,7 @@ from cloudgraft.drivers.common.error_table import ErrorTable
 from cloudgraft.plugins.registry import Kind, extensions
 from cloudgraft.validation.explain import item_type, keys_of, unwrap
 from clouds.record import read_record
+from scripts.field_comments import fields_in
 
 ROOT = Path(__file__).resolve().parent.parent
 # By whose errors those are told that a driver's own table does not name.
@@ -43,8 +42,8 @@ def clouds_page() -> str:
         "`ec2-asg` is a provider and has no engine: it is judged in a server, by the",
         "[conformance kit](../how-to/judge-any-server.md) and a scale-up and a scale-down by the autoscaler's calls.",
         "",
-        "Each driver is an extra: `pip install 'cloudgraft[NAME]'`. `router` is there without one, and `ec2-asg` comes",
-        "with `ec2`.",
+        "Each driver is an extra: `pip install '.[NAME]'` at the top of this tree. `router` is there without one, and",
+        "`ec2-asg` comes with `ec2`.",
         "",
         "| driver | judged by | on | seen |",
         "|---|---|---|---|",
@@ -173,30 +172,11 @@ def _comments(cls: type) -> dict[str, str]:
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if dataclasses.is_dataclass(base):
-            found |= _own_comments(inspect.getsource(base))
+            found |= {field.name: _told(field.text) for field in fields_in(inspect.getsource(base))}
     return found
 
 
-def _own_comments(source: str) -> dict[str, str]:
-    lines = inspect.cleandoc(source).splitlines()
-    body = ast.parse("\n".join(lines)).body[0]
-    if not isinstance(body, ast.ClassDef):
-        raise TypeError("not a class")
-    found = {}
-    for node in body.body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.end_lineno:
-            found[node.target.id] = _comment(lines, node.lineno - 1, node.end_lineno - 1)
-    return found
-
-
-def _comment(lines: Sequence[str], first: int, last: int) -> str:
-    beside = re.search(r"  # (?!noqa|type:)(.*)$", lines[last])
-    above: list[str] = []
-    while first > 0 and lines[first - 1].strip().startswith("# "):
-        first -= 1
-        above.insert(0, lines[first].strip()[2:])
-    text = " ".join([*above, beside[1] if beside else ""]).strip()
-    text = re.sub(r"^noqa: \S+ - ", "", text)
+def _told(text: str) -> str:
     return (text[:1].upper() + text[1:]).replace("|", "\\|")
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cloudgraft.dock.protocol.codes import Code, Meaning, Verb, encode, meaning_of
-from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, NotFoundError, Retry, UnsupportedError
+from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, Retry, UnsupportedError
+from scripts.errors_page import create_again, delete_again
 
 
 def codes_page() -> str:
@@ -60,25 +61,15 @@ def _again(error: type[CloudgraftError] | None, verb: Verb) -> str:
     if error is None:
         return "no need"
     if verb is Verb.CREATE:
-        return _create_again(error)
+        return create_again(error)
     if verb is Verb.DELETE:
-        return "no need" if error is NotFoundError else _delete_again(error)
+        return "no need" if error is NotFoundError else delete_again(error)
     return "no" if error is UnsupportedError and verb is not Verb.LIST else "with the next look at the cloud"
-
-
-def _create_again(error: type[CloudgraftError]) -> str:
-    if error.retry is Retry.SETTLE_FIRST or error is AlreadyExistsError:
-        return "after lists have shown that it is not there"
-    return "after a wait" if error.retry is Retry.YES else "no: the machine has failed"
-
-
-def _delete_again(error: type[CloudgraftError]) -> str:
-    return "after a list has shown it again, and a wait" if error.retry is Retry.SETTLE_FIRST else "after a wait"
 
 
 def _reported(error: type[CloudgraftError] | None) -> str:
     if error is None:
         return "nothing but that it is coming"
-    if error.retry is not Retry.NO or error is AlreadyExistsError:
+    if error.retry is not Retry.NO or not error.nothing_done:
         return "`deadline`, class 99, if it never comes"
     return f"`{error.slug}`, class {error.error_class.value}, at once"

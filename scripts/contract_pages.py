@@ -42,6 +42,7 @@ DRIVER_SECTIONS = {
     "D28": "Errors",
     "D33": "Shapes and prices",
     "D35": "Start and close",
+    "D37": "Lost answers",
 }
 LEVELS = (
     "- **must**: when it is broken, the autoscaler crashes or stops, or machines are lost or bought twice.",

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from cloudgraft.conformance.driver import DriverSettings, Trouble
 from cloudgraft.sdk.blocking import BlockingDriver
+from cloudgraft.sdk.common.extras import install_command
 from clouds.judge import Case, Judge, Tell
 from e2e.cloudgraft_process import CloudgraftServer
 from e2e.processes import Program, free_ports
@@ -75,7 +76,7 @@ class HetznerJudge(Judge):
 
     def missing(self) -> str:
         """The vendor's client is all that it needs."""
-        return "" if find_spec("hcloud") else "pip install 'cloudgraft[hetzner]'"
+        return "" if find_spec("hcloud") else install_command("hetzner")
 
     @contextmanager
     def open(self, directory: Path, tell: Tell) -> Iterator[Case]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from cloudgraft.conformance.driver import DriverSettings
+from cloudgraft.sdk.common.extras import install_command
 from clouds.judge import Case, Judge, Tell
 from clouds.servers.libcloud_cases import CLOUDS
 from clouds.servers.libcloud_fake import Fake
@@ -27,7 +28,7 @@ class _FakeJudge(Judge):
         self._provider = provider
 
     def missing(self) -> str:
-        return "" if find_spec("libcloud") else "pip install 'cloudgraft[libcloud]'"
+        return "" if find_spec("libcloud") else install_command("libcloud")
 
     @contextmanager
     def open(self, directory: Path, tell: Tell) -> Iterator[Case]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from cloudgraft.conformance.driver import DriverSettings, Trouble
 from cloudgraft.conformance.driver.settings import AnyDriver
+from cloudgraft.sdk.common.extras import install_command
 from clouds.judge import Case, Judge, Tell
 from clouds.servers.libvirt_guest import busybox, cache_directory, kernel
 from clouds.servers.libvirtd import Libvirtd
@@ -45,7 +46,7 @@ class LibvirtJudge(Judge):
             found.append(f"apt-get install {_KERNEL}, or unpack it with dpkg-deb -x into {cache_directory()}")
         spec = importlib.util.find_spec("libvirt")
         if spec is None or spec.origin is None or importlib.util.find_spec("pycdlib") is None:
-            found.append("pip install 'cloudgraft[libvirt]', which needs: apt-get install libvirt-dev pkg-config gcc")
+            found.append(f"{install_command('libvirt')}, which needs: apt-get install libvirt-dev pkg-config gcc")
         return "; ".join(found)
 
     @contextmanager

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from cloudgraft.conformance.driver import DriverSettings, Trouble
 from cloudgraft.sdk.blocking import BlockingDriver
+from cloudgraft.sdk.common.extras import install_command
 from clouds.judge import Case, Judge, Tell
 from e2e.cloudgraft_process import CloudgraftServer
 from e2e.processes import Program, free_ports
@@ -84,7 +85,7 @@ class ProxmoxJudge(Judge):
 
     def missing(self) -> str:
         """Two packages are all that it needs."""
-        return "" if find_spec("proxmoxer") and find_spec("pycdlib") else "pip install 'cloudgraft[proxmox]'"
+        return "" if find_spec("proxmoxer") and find_spec("pycdlib") else install_command("proxmox")
 
     @contextmanager
     def open(self, directory: Path, tell: Tell) -> Iterator[Case]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from cloudgraft.conformance.driver import DriverSettings, Trouble
 from cloudgraft.conformance.driver.settings import AnyDriver
+from cloudgraft.sdk.common.extras import install_command
 from clouds.judge import Case, Judge, Tell
 from clouds.servers.libvirtd import Libvirtd
 from clouds.servers.sushy_emulator import PASSWORD, USER, Emulator, Published, define_hosts, system_id
@@ -42,7 +43,7 @@ class RedfishJudge(Judge):
         packages = [package for name, package in _PROGRAMS.items() if shutil.which(name, path=path) is None]
         found = [f"apt-get install --no-install-recommends {' '.join(packages)}"] if packages else []
         if any(importlib.util.find_spec(name) is None for name in ("sushy", "pycdlib")):
-            found.append("pip install 'cloudgraft[redfish]'")
+            found.append(install_command("redfish"))
         return "; ".join(found)
 
     @contextmanager

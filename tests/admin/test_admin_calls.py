@@ -112,7 +112,7 @@ async def test_an_operator_hears_that_a_change_may_have_been_written_all_the_sam
         raise JournalUnavailableError("the disk is full", is_ambiguous=True)
 
     async with admin(tmp_path, {"fail": fail}) as client:
-        with pytest.raises(UnavailableError, match=r"^the disk is full; the change may have been written .* status"):
+        with pytest.raises(DeadlineError, match=r"^the disk is full; the change may have been written .* status"):
             await client.call("fail")
 
 

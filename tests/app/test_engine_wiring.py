@@ -123,13 +123,17 @@ class Loose(BlockingDriver):
 class Broken(Loose):
     def __init__(self):
         raise RuntimeError("the password is hunter2")
+
+class Careless(Loose):
+    def __init__(self):
+        open("/nowhere/token")
 """
 
 
 @pytest.fixture
 def loose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(str(tmp_path))
-    points = {"loose": "loose_cloud:Loose", "broken": "loose_cloud:Broken"}
+    points = {name.lower(): f"loose_cloud:{name}" for name in ("Loose", "Broken", "Careless")}
     write_package(tmp_path, "loose-cloud", group="cloudgraft.drivers", points=points, code=LOOSE)
     yield tmp_path
     sys.modules.pop("loose_cloud", None)
@@ -156,3 +160,10 @@ def test_a_problem_of_a_spread_group_is_reported_once(tmp_path: Path) -> None:
         desired_state(parse(f"cluster: t\nclouds: {{c: {{driver: simulated}}}}\nnodeGroups: [{group}]\n", tmp_path))
     keys = [problem.key for problem in caught.value.problems]
     assert len(keys) == len(set(keys))
+
+
+def test_a_driver_that_needs_a_missing_file_is_reported_with_its_path(loose: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        desired_state(parse("cluster: t\nclouds: {c: {driver: careless}}\nnodeGroups: []\n", loose, name="f"))
+    why = "the driver careless failed with FileNotFoundError: /nowhere/token: No such file or directory"
+    assert f"clouds.c: {why}" in str(caught.value)

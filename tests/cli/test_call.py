@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -27,7 +28,7 @@ from cloudgraft.sdk import NodeCondition, NodeTemplate, Quantity, Taint
 from cloudgraft.wire.externalgrpc import RPCS, options_from_pb, pod_from_pb, template_to_pb
 from cloudgraft.wire.kubernetes import encode_node
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
-from tests.client.counting import CountingServer, StatusError
+from tests.client.counting import Answer, CountingServer, StatusError
 
 _TEMPLATE = NodeTemplate(
     labels={"pool": "a"},
@@ -476,6 +477,47 @@ def test_a_server_that_never_answers_is_given_up_after_the_timeout(server: Count
     result = run("Refresh", "--address", server.address, "--timeout", "200ms")
     assert result.exit_code == 1
     assert f"DEADLINE_EXCEEDED: {server.address} did not answer Refresh within 200ms" in result.stderr
+
+
+class Starting(dict[str, Answer]):
+    """The answers of a server that has not listed its clouds yet, for the first three calls."""
+
+    left = 3
+
+    def get(self, name: str, default: Answer) -> Answer:  # type: ignore[override]  # as the server calls it
+        self.left -= 1
+        return StatusError(grpc.StatusCode.UNAVAILABLE, "starting") if self.left >= 0 else default
+
+
+def test_wait_makes_a_change_once_as_soon_as_the_server_is_ready(server: CountingServer) -> None:
+    server.answers = Starting()
+    result = call(server, "NodeGroupIncreaseSize", {"id": "a", "delta": 1}, "--wait")
+    assert (result.exit_code, result.stdout) == (0, "OK\n")
+    assert server.calls == {"NodeGroups": 4, "NodeGroupIncreaseSize": 1}
+
+
+def test_wait_does_not_repeat_a_change_that_fails(server: CountingServer) -> None:
+    server.answers["NodeGroupIncreaseSize"] = StatusError(grpc.StatusCode.UNAVAILABLE, "the journal is away")
+    data = '{"id": "a", "delta": 1}'
+    result = run("NodeGroupIncreaseSize", "--data", data, "--address", server.address, "--wait=30s")
+    assert (result.exit_code, server.calls["NodeGroupIncreaseSize"]) == (1, 1)
+    assert "the journal is away" in result.stderr
+
+
+def test_wait_outlasts_a_port_that_nobody_listens_on_yet() -> None:
+    with CountingServer() as gone:
+        port = gone.port
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(run, "--wait", "NodeGroups", "--address", f"127.0.0.1:{port}")
+        with CountingServer(listen=f"127.0.0.1:{port}") as server:
+            assert waiting.result(60).exit_code == 0
+            assert server.calls == {"NodeGroups": 2}
+
+
+@pytest.mark.parametrize("arguments", [["--wait", "10ms", "NodeGroups"], ["NodeGroups", "--wait=10ms"]])
+def test_wait_gives_up_when_its_time_is_over(arguments: list[str]) -> None:
+    result = run(*arguments, "--address", "unix:/nowhere")
+    assert (result.exit_code, "UNAVAILABLE" in result.stderr) == (1, True)
 
 
 def test_verbosity_5_logs_the_call_beside_the_answer(server: CountingServer) -> None:

@@ -22,21 +22,29 @@ from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, Prec
 pytestmark = pytest.mark.xdist_group("new")  # the packages are installed once
 
 
+KINDS = ("driver", "async_driver", "provider")
+
+
 def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(command, [str(argument) for argument in arguments])
 
 
 class Installed:
-    """Both packages, written by the command and installed by pip into a directory of their own."""
+    """The packages, written by the command and installed by pip into a directory of their own."""
 
     def __init__(self, base: Path) -> None:
-        self.driver, self.provider, self.site = base / "driver", base / "provider", base / "site"
-        for kind, name, directory in (("driver", "my-cloud", self.driver), ("provider", "acme", self.provider)):
-            result = run(kind, name, "--directory", directory)
+        self.driver, self.async_driver = base / "driver", base / "async-driver"
+        self.provider, self.site = base / "provider", base / "site"
+        for arguments, directory in (
+            (("driver", "my-cloud"), self.driver),
+            (("driver", "my-loop", "--async"), self.async_driver),
+            (("provider", "acme"), self.provider),
+        ):
+            result = run(*arguments, "--directory", directory)
             assert result.exit_code == 0, result.output
         pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install")
         offline = ("--no-index", "--no-build-isolation", "--no-deps", "--target", str(self.site))
-        self.run(*pip, *offline, self.driver, self.provider)
+        self.run(*pip, *offline, self.driver, self.async_driver, self.provider)
 
     def run(self, *command: str | Path, cwd: Path | None = None) -> str:
         result = subprocess.run(
@@ -61,7 +69,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     return Installed(tmp_path_factory.mktemp("new"))
 
 
-@pytest.mark.parametrize("kind", ["driver", "provider"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.thorough
 def test_it_passes_its_own_tests(installed: Installed, kind: str) -> None:
     output = installed.run(sys.executable, "-m", "pytest", "-q", cwd=getattr(installed, kind))
@@ -76,7 +84,7 @@ def test_once_installed_it_is_listed(installed: Installed) -> None:
         "kind": "driver",
         "distribution": "cloudgraft-my-cloud",
         "summary": "Machines in the cloud my-cloud.",
-        "options": [{"name": "region", "required": False}],
+        "options": [{"name": "directory", "required": True}],
         "error": None,
     }
     assert {key: listed["acme"][key] for key in ("kind", "distribution", "summary", "error")} == {
@@ -88,15 +96,26 @@ def test_once_installed_it_is_listed(installed: Installed) -> None:
 
 
 @pytest.mark.thorough
-async def test_the_driver_serves_as_a_plugin(installed: Installed) -> None:
-    driver = RemoteDriver.plugin(installed.plugin("cloudgraft_my_cloud", region="north"))
+@pytest.mark.parametrize("name", ["my-cloud", "my-loop"])
+async def test_the_driver_serves_as_a_plugin(installed: Installed, tmp_path: Path, name: str) -> None:
+    spec = installed.plugin(f"cloudgraft_{name.replace('-', '_')}", directory=str(tmp_path / "machines"))
+    driver = RemoteDriver.plugin(spec)
     await driver.start()
     try:
         made = await driver.create(MachineSpec(name="m-1", group="g", tags={"a": "b"}))
-        assert made.provider_id == "my-cloud://north/m-1"
+        assert made.provider_id == f"{name}://m-1"
         assert await driver.list() == [made]
     finally:
         await driver.close()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("kind", "name"), [("driver", "my-cloud"), ("async_driver", "my-loop")])
+def test_the_driver_keeps_the_contract_as_it_is_written(installed: Installed, kind: str, name: str) -> None:
+    config = getattr(installed, kind) / "cloudgraft.yaml"
+    test_driver = ("test-driver", name, "-c", config, "--quick", "--yes", "-o", "json")
+    report = json.loads(installed.run(sys.executable, "-m", "cloudgraft.cli", *test_driver))
+    assert {result["status"] for result in report["results"]} <= {"passed", "skipped"}
 
 
 @pytest.mark.thorough
@@ -132,7 +151,7 @@ def test_run_by_hand_the_package_says_how_to_configure_it(installed: Installed) 
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["driver", "provider"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_it_writes_passes_the_usual_linters(installed: Installed, kind: str) -> None:
     directory = getattr(installed, kind)
     ruff = [sys.executable, "-m", "ruff"]
@@ -145,6 +164,8 @@ def test_it_says_what_to_do_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     result = run("driver", "acme")
     assert result.exit_code == 0
     assert "pip install -e cloudgraft-acme" in result.stdout
+    assert "cloudgraft test-driver acme -c cloudgraft-acme/cloudgraft.yaml --quick --yes" in result.stdout
+    assert "(BlockingDriver)" in (tmp_path / "cloudgraft-acme/src/cloudgraft_acme/driver.py").read_text()
     assert (tmp_path / "cloudgraft-acme" / "src" / "cloudgraft_acme" / "driver.py").is_file()
 
 

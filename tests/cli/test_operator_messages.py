@@ -13,11 +13,12 @@ from rich.console import Console
 
 from cloudgraft.app.joining_wiring import ClusterLink
 from cloudgraft.app.reload import Reloader, WatchedFile
-from cloudgraft.app.wiring import make_engine
+from cloudgraft.app.wiring import assemble
 from cloudgraft.cli import explain, pause, status
 from cloudgraft.cli.serve import command as serve
 from cloudgraft.cli.status import view
 from cloudgraft.config import load
+from cloudgraft.service.metrics import ServiceMetrics
 from tests.cli.operator_rig import Operator, operating
 from tests.engine.engine_rig import Rig, group
 
@@ -97,7 +98,8 @@ async def test_a_changed_webhook_is_said_to_need_a_restart(tmp_path: Path, caplo
     path = tmp_path / "c.yaml"
     path.write_text(CONFIG)
     config = load(path)
-    engine = make_engine(config)
+    engine = assemble(config, ServiceMetrics()).engine
+    assert engine is not None
     reloader = Reloader(WatchedFile(path, lambda: load(path)), config, engine, ClusterLink(config))
     path.write_text(f"{CONFIG}engine: {{webhook: {{url: 'https://alerts.example/hunter2'}}}}\n")
     with caplog.at_level(logging.WARNING, "cloudgraft.cli"):

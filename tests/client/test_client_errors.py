@@ -23,6 +23,7 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
     error_table,
 )
+from cloudgraft.server.listener import metadata_of
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -38,6 +39,14 @@ def test_every_error_of_the_table_survives_the_way_over_the_wire(kind: type[Clou
         failed(_CODES[kind.status], "the reason", cloudgraft_error=kind.slug, cloudgraft_retry_after="2.5")
     )
     assert (type(received), received.message, received.retry_after) == (kind, "the reason", 2.5)
+    assert not received.is_final
+
+
+@pytest.mark.parametrize("kind", error_table(), ids=lambda kind: kind.slug)
+def test_a_final_error_is_final_on_the_other_side(kind: type[CloudgraftError]) -> None:
+    metadata = {key.replace("-", "_"): value for key, value in metadata_of(kind("why").as_final())}
+    received = error_from_rpc(failed(_CODES[kind.status], **metadata))
+    assert (type(received), received.is_final) == (kind, True)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import pytest
 
 from cloudgraft.certs.issue import Validity, new_authority
 from cloudgraft.config import Config, ConfigError, parse
-from cloudgraft.joining.chores import ClusterSettings
 from cloudgraft.joining.claims import READY_MADE, ready_made
 from cloudgraft.joining.match import Way
+from cloudgraft.joining.node_changes import ClusterSettings
 from cloudgraft.sdk.secrecy import redacted
 
 HEAD = "cluster: prod\nclouds: {lab: {driver: plugin, command: [a]}}\n"

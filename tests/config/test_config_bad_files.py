@@ -40,12 +40,22 @@ ONE_PROBLEM = {
     "law 9 for a name": ("server: {listen: 'example.org:1'}", f"f:3:18: server.listen: {LAW_9}"),
     "all addresses the Go way": (
         "server: {listen: ':8086'}",
-        "f:3:18: server.listen: has no host (0.0.0.0:8086 for all addresses, 127.0.0.1:8086 for this host)",
+        "f:3:18: server.listen: has no host (write 127.0.0.1:8086 for this host, 0.0.0.0:8086 for all addresses)",
     ),
     "no port": ("server: {listen: 127.0.0.1}", "f:3:18: server.listen: must be host:port (for example 127.0.0.1:8086)"),
     "port alone": (
         "server: {listen: 8086}",
-        'f:3:18: server.listen: must be a string, but YAML reads 8086 as a number (write "8086")',
+        (
+            "f:3:18: server.listen: is a port without a host "
+            "(write 127.0.0.1:8086 for this host, 0.0.0.0:8086 for all addresses)"
+        ),
+    ),
+    "port alone in quotes": (
+        "server: {listen: '8086'}",
+        (
+            "f:3:18: server.listen: is a port without a host "
+            "(write 127.0.0.1:8086 for this host, 0.0.0.0:8086 for all addresses)"
+        ),
     ),
     "bare ipv6": (
         "server: {listen: '::1:8086'}",

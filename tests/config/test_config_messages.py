@@ -40,6 +40,31 @@ def test_file_with_a_name_that_no_file_can_have_is_refused_with_its_place(tmp_pa
     assert "File name too long" in line
 
 
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [
+        ("server: {listen: 8386}", "server.listen"),
+        ("server: {ops: 8386}", "server.ops"),
+        ("admin: {listen: 8386}", "admin.listen"),
+        ("dock: {listen: 8386}", "dock.listen"),
+        ("nodeManager: {listen: 8386}", "nodeManager.listen"),
+    ],
+)
+def test_a_bare_port_is_answered_with_an_address_that_works(section: str, key: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(f"{ENGINE}{section}\n", tmp_path, name="f")
+    [problem] = caught.value.problems
+    hint = "write 127.0.0.1:8386 for this host, 0.0.0.0:8386 for all addresses"
+    assert (problem.key, problem.message, problem.suggestion) == (key, "is a port without a host", hint)
+
+
+def test_a_bare_port_of_another_server_needs_its_host(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(f"{ENGINE}providers: [{{type: externalgrpc, address: 8086}}]\n", tmp_path, name="f")
+    [problem] = caught.value.problems
+    assert problem.suggestion == "write the host too, for example provider.example:8086"
+
+
 def test_a_socket_with_too_long_a_path_is_told_with_the_key_that_changes_it(tmp_path: Path) -> None:
     [line] = wrong(f"store: {{path: {'x' * 120}.db}}", tmp_path)
     assert line.startswith("f:1:1: admin.listen: the path of the admin socket, D/xxx")

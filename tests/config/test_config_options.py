@@ -16,6 +16,7 @@ from cloudgraft.config import Config, ConfigError, Where, parse, parse_options
 from cloudgraft.config.sections.providers import EntryPointProvider
 from cloudgraft.sdk.driver import Place, StateFile, WorkingDirectory
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError
+from cloudgraft.sdk.flaws import Flaws
 from cloudgraft.validation.document import Document
 
 
@@ -117,6 +118,65 @@ def test_all_problems_of_the_options_are_told_at_once_with_their_lines(tmp_path:
         ),
         'f:11:19: providers[0].options.labels.a: must be a string, but YAML reads no as false (write "no")',
     ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lab:
+    """Every way to record a flaw, by the names that Python has for the fields."""
+
+    boot_time: timedelta = timedelta(0)
+    spare_hosts: int = -1
+    base_url: str = ""
+    disk_image: str = ""
+    root_disk: Disk = Disk(size_gb=1)
+    disks: Sequence[Disk] = ()
+    my_labels: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        flaws = Flaws()
+        flaws.expect_positive(boot_time=self.boot_time)
+        flaws.expect_not_negative(spare_hosts=self.spare_hosts)
+        flaws.expect(self.base_url, "base_url", "must not be empty")
+        with flaws.at("disk_image"):
+            raise InvalidArgumentError("disk_image: has no such file")
+        flaws.tell(("root_disk", "size_gb"), "is too small")
+        flaws.tell(("disks", 0, "image_file"), "has no such file")
+        flaws.tell(("my_labels", "is_mine"), "is reserved")  # a key of the user's own: it stays as it is
+        flaws.raise_any()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rack:
+    the_lab: Lab
+
+
+LAB = """\
+bootTime: 0s
+spareHosts: -1
+baseUrl: ''
+diskImage: x.img
+rootDisk: {sizeGb: 1}
+disks: [{sizeGb: 1, imageFile: y.img}]
+myLabels: {is_mine: x}"""
+
+
+def test_a_flaw_names_the_key_of_the_file_and_has_its_line(tmp_path: Path) -> None:
+    flaws = [
+        "bootTime: must be more than zero",
+        "spareHosts: must not be negative",
+        "baseUrl: must not be empty",
+        "diskImage: has no such file",
+        "rootDisk.sizeGb: is too small",
+        "disks[0].imageFile: has no such file",
+        "myLabels.is_mine: is reserved",
+    ]
+    for kind, text, prefix, first in (
+        (Lab, LAB, "", 5),
+        (Rack, "theLab:\n  " + LAB.replace("\n", "\n  "), "theLab.", 6),  # pydantic tells a section's own flaws
+    ):
+        found = _lines(kind, text, tmp_path)
+        assert [line.split(": ", 1)[1] for line in found] == [f"providers[0].options.{prefix}{flaw}" for flaw in flaws]
+        assert [int(line.split(":")[1]) for line in found] == [first + number for number in range(len(flaws))]
 
 
 def test_a_duration_that_is_none_is_told_once(tmp_path: Path) -> None:

@@ -159,11 +159,11 @@ def test_a_whole_dock(base: Path) -> None:
         ("engines: [«{name: e}]", "dock.engines[0].kind: is missing (for example kind: AcmeMachineClass)"),
         ("kubernetes: «{namespace: x}", "dock.kubernetes: needs kubernetes, to know where the cluster is"),
         (
-            f"classes: {{s: {{{ACME}, secretFile: secret.yaml, secretEnv: «{{a: B}}}}}}",
+            f"allowLocalSecrets: true, classes: {{s: {{{ACME}, secretFile: secret.yaml, secretEnv: «{{a: B}}}}}}",
             "dock.classes.s.secretEnv: a class has one secret (remove the others",
         ),
         (
-            f"classes: {{s: {{{ACME}, secretEnv: {{a: «B-C}}}}}}",
+            f"allowLocalSecrets: true, classes: {{s: {{{ACME}, secretEnv: {{a: «B-C}}}}}}",
             "dock.classes.s.secretEnv.a: must be the name of an environment variable (for example ACME_TOKEN)",
         ),
         (f"classes: {{«../etc: {{{ACME}}}}}", 'dock.classes."../etc": must be lower-case letters, digits'),
@@ -229,6 +229,6 @@ def test_tls_without_an_authority_of_clients_is_for_drivers_with_tokens(base: Pa
 def test_names_of_environment_variables_are_no_secrets_but_what_a_spec_calls_one_is(base: Path) -> None:
     """Law 9: passwords do not belong there, but they are shown nowhere."""
     spec = "providerSpec: {adminPassword: correct-horse}, secretEnv: {apiToken: ACME_API_TOKEN}"
-    dock = _dock(f"dock: {{classes: {{s: {{{ACME}, {spec}}}}}}}", base)
+    dock = _dock(f"dock: {{allowLocalSecrets: true, classes: {{s: {{{ACME}, {spec}}}}}}}", base)
     assert "correct-horse" not in repr(dock)
     assert redacted("correct-horse ACME_API_TOKEN") == "[secret] ACME_API_TOKEN"

@@ -26,6 +26,7 @@ from cloudgraft.sdk.errors import (
     AlreadyExistsError,
     AuthenticationError,
     CloudgraftError,
+    DeadlineError,
     InternalError,
     InvalidArgumentError,
     OutOfStockError,
@@ -45,6 +46,7 @@ TROUBLES: dict[Trouble, CloudgraftError] = {
     Trouble.AUTHENTICATION: AuthenticationError("the zoo does not know you"),
     Trouble.AWAY: UnavailableError("the zoo is closed"),
 }
+AFTER = (Trouble.ERROR_AFTER, Trouble.LOST_ANSWER)  # the animal is there, and the answer is not
 SETTINGS = DriverSettings(
     machine={"shape": "small"}, at_once=4, page_size=6, secrets=(SECRET,), late=timedelta(seconds=0.05)
 )
@@ -65,9 +67,11 @@ class Zoo:
     def __init__(self) -> None:
         self.animals: dict[str, Animal] = {}
         self.trouble: Trouble | None = None
+        self.born = 0
         self._numbers = itertools.count(1)
 
     def add(self, name: str, tags: dict[str, str]) -> Animal:
+        self.born += 1
         animal = Animal(ident=f"i-{next(self._numbers):04d}", name=name, tags=tags)
         self.animals[animal.ident] = animal
         return animal
@@ -98,6 +102,8 @@ class GoodDriver(Driver):
         self.meet_trouble()
         animal = self.make(spec)
         await asyncio.sleep(0)
+        if self.trouble in AFTER:
+            return self.without_answer(spec)
         return self.shown(animal)
 
     async def delete(self, machine: Machine) -> None:
@@ -123,8 +129,11 @@ class GoodDriver(Driver):
             raise InvalidArgumentError("there are only small animals")
 
     def meet_trouble(self) -> None:
-        if self.trouble is not None:
+        if self.trouble in TROUBLES:
             raise TROUBLES[self.trouble]
+
+    def without_answer(self, spec: MachineSpec) -> Machine:
+        raise DeadlineError("whether the zoo has the animal is not known")
 
     def make(self, spec: MachineSpec) -> Animal:
         return self.zoo.named(spec.name) or self.zoo.add(spec.name, dict(spec.tags))
@@ -493,6 +502,39 @@ class RateLimitIsAQuota(GoodDriver):
         if self.trouble is Trouble.RATE_LIMIT:
             raise QuotaExceededError("HTTP 429")
         super().meet_trouble()
+
+
+class ServerErrorIsUnavailable(GoodDriver):
+    """Follows the status code: a 503 says that the zoo is not available."""
+
+    def without_answer(self, spec: MachineSpec) -> Machine:
+        if self.trouble is Trouble.ERROR_AFTER:
+            raise UnavailableError("HTTP 503")
+        return super().without_answer(spec)
+
+
+class LostAnswerIsUnavailable(GoodDriver):
+    def without_answer(self, spec: MachineSpec) -> Machine:
+        if self.trouble is Trouble.LOST_ANSWER:
+            raise UnavailableError("the zoo closed the connection")
+        return super().without_answer(spec)
+
+
+class RepeatsALostCreate(GoodDriver):
+    """Sends the request again by itself, and the zoo knows no tokens."""
+
+    def without_answer(self, spec: MachineSpec) -> Machine:
+        return self.shown(self.zoo.add(spec.name, dict(spec.tags)))
+
+
+class DeniesOnce(GoodDriver):
+    """Its third animal is there although the error says that nothing was done; no fake of the author shows it."""
+
+    async def create(self, spec: MachineSpec) -> Machine:
+        machine = await super().create(spec)
+        if self.zoo.born == 3:
+            raise UnavailableError("HTTP 503")
+        return machine
 
 
 class EmptyWhenAway(GoodDriver):

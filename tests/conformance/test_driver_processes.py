@@ -20,6 +20,8 @@ from cloudgraft.plugins.host.process import PluginSpec
 from cloudgraft.plugins.host.remote import RemoteDriver
 from cloudgraft.plugins.host.supervisor import Supervisor
 from cloudgraft.sdk.driver import Driver, Idempotency
+from cloudgraft.simcloud.chaos import Chaos, Faults, Odds
+from cloudgraft.simcloud.cloud import SimulatedCloud
 from cloudgraft.simcloud.driver import SimulatedDriver
 from cloudgraft.simcloud.options import SimulatedOptions
 from tests.plugins.plugin_programs import ROOT, TIMING, with_packages
@@ -41,6 +43,10 @@ def passed(report: Report, *skipped: str) -> None:
     assert {result.check for result in report.results if result.status is Status.SKIPPED} == set(skipped)
 
 
+AFTER = {
+    Trouble.ERROR_AFTER: Faults(errors_after=Odds(next=1)),
+    Trouble.LOST_ANSWER: Faults(lost=Odds(next=1)),
+}
 NO_PROCESS = "a_crash_in_mid_create_adds_one_at_most"
 NO_TWINS = "of_two_with_one_name_one_is_deleted"
 ONLY_IDEMPOTENT = (
@@ -60,6 +66,8 @@ async def test_the_simulated_cloud_in_this_process(idempotency: Idempotency) -> 
     )
 
     def troubled(trouble: Trouble) -> Driver | None:
+        if trouble in AFTER:
+            return SimulatedDriver.of(SimulatedCloud(options, chaos=Chaos(create=AFTER[trouble])))
         changed = {
             Trouble.QUOTA: replace(options, quota=0),
             Trouble.STOCK_OUT: replace(options, stock={"small": 0}),
@@ -93,6 +101,8 @@ async def test_the_simulated_cloud_over_http(idempotency: Idempotency, lag: int,
                 Trouble.QUOTA: {"quota": 0},
                 Trouble.STOCK_OUT: {"stock": {"small": 0}},
                 Trouble.RATE_LIMIT: {"create": {"rateLimits": {"next": 1}}},
+                Trouble.ERROR_AFTER: {"create": {"errorsAfter": {"next": 1}}},
+                Trouble.LOST_ANSWER: {"create": {"lost": {"next": 1}}},
             }
             if trouble is Trouble.AWAY:
                 return SimulatedDriver(replace(options, url=NOWHERE))
@@ -144,7 +154,13 @@ async def test_a_driver_in_a_process_of_its_own_also_when_it_is_killed(tmp_path:
         spec = PluginSpec(name="sim", command=with_packages(PLUGIN), options={"url": cloud.url, "pageSize": 12})
         settings = replace(SETTINGS, page_size=12, crash=crash)
         report = await judge_driver(lambda: RemoteDriver.plugin(spec, timing=TIMING), settings)
-        passed(report, NO_TWINS, "trouble_is_called_by_its_name", "a_cloud_that_is_away_has_no_list")
+        passed(
+            report,
+            NO_TWINS,
+            "trouble_is_called_by_its_name",
+            "a_cloud_that_is_away_has_no_list",
+            "a_lost_answer_is_an_unknown_outcome",
+        )
         assert all(entry["deletes"] for entry in cloud.ledger())
 
 

@@ -73,11 +73,11 @@ def test_a_failed_test_says_what_came_why_it_matters_and_what_to_do(tmp_path: Pa
         assert part in done.stdout
 
 
-async def test_progress_is_reported_check_by_check_in_order() -> None:
+async def test_progress_is_reported_check_by_check() -> None:
     cloud, told = Zoo(), list[Result]()
     report = await judge_driver(lambda: GoodDriver(cloud), SETTINGS, progress=told.append)
-    assert tuple(told) == report.results
-    assert [result.check for result in told] == [check.name for check in DRIVER_CHECKS]
+    assert sorted(told, key=lambda result: result.check) == sorted(report.results, key=lambda result: result.check)
+    assert [result.check for result in report.results] == [check.name for check in DRIVER_CHECKS]
     assert (report.server, report.release) == ("GoodDriver", "")
 
 

@@ -16,7 +16,7 @@ def test_everything_that_is_known_is_there() -> None:
     assert data["release"] == "1.37"
     assert data["started"] == "2030-01-02T03:04:05+00:00"
     assert data["passed"] is False
-    assert data["counts"] == {"passed": 1, "failed": 3, "skipped": 1, "blocked": 1, "error": 1}
+    assert data["counts"] == {"passed": 1, "failed": 3, "skipped": 1, "blocked": 1, "inconclusive": 0, "error": 1}
     assert data["failures"] == ["target_grows", "labels_are_set", "types_are_known"]
     assert data["leftBehind"] == ["sim://g/1"]
     assert [each["check"] for each in data["results"]] == [each.check for each in given.results]

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cloudgraft.torture.promises import Promise
 from tests.crash.lasting_cloud import LastingCloud
 from tests.crash.points import Point
 from tests.crash.process import Crashed, Process, Subject
-from tests.crash.promises import Autoscaler, Promise, View
+from tests.crash.promises import Autoscaler, View
 from tests.crash.setting import Order, Variant
 from tests.crash.verdict import Judge
 

@@ -2,59 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cloudgraft.sdk.types import Instance, InstanceState, NodeGroup, NodeRef
-from tests.crash.process import Crashed
+from cloudgraft.sdk.types import Instance, NodeRef
+from cloudgraft.torture.promises import Promise, Seen
 
 Ask = Callable[..., Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """One group, as the autoscaler reads it."""
-
-    group: NodeGroup
-    target: int
-    instances: Sequence[Instance]
-    names: Mapping[str, str] = field(repr=False)  # id -> machine: an id changes when the providerID becomes known
-
-    @property
-    def running(self) -> list[str]:
-        return [instance.id for instance in self.instances if instance.state is InstanceState.RUNNING]
-
-    @property
-    def wanted(self) -> list[str]:
-        return [instance.id for instance in self.instances if instance.state is not InstanceState.DELETING]
-
-    @property
-    def failed(self) -> dict[str, str]:
-        """id -> error code."""
-        return {instance.id: instance.error.code for instance in self.instances if instance.error}
-
-    def machines(self, ids: Iterable[str]) -> set[str]:
-        """The machines behind these ids."""
-        return {self.names[id_] for id_ in ids}
-
-    def is_at_rest(self, size: int) -> bool:
-        """So many machines, all of them running, and nothing else."""
-        return self.target == size == len(self.running) == len(self.instances)
-
-
 View = Mapping[str, Seen]
-
-
-@dataclass(slots=True)
-class Promise:
-    """What was promised of one group."""
-
-    targets: set[int] = field(default_factory=lambda: {0})  # more than one while something was not answered
-    may_lose: bool = False  # the cloud has lost one machine, and that was not seen yet
-    ids: set[str] = field(default_factory=set)  # all that were ever listed
-    deleted: set[str] = field(default_factory=set)  # machines; by an answered call
-    in_doubt: set[str] = field(default_factory=set)  # machines; by a call without an answer: all of them, or none
 
 
 class Autoscaler:
@@ -99,26 +54,8 @@ class Autoscaler:
         return view
 
     def _check(self, seen: Seen) -> None:
-        name, promise = seen.group.id, self._promise(seen.group.id)
-        ids = [instance.id for instance in seen.instances]
-        if promise.may_lose and seen.target + 1 in promise.targets:
-            promise.may_lose = False
-        elif seen.target not in promise.targets:
-            raise AssertionError(f"the target of {name} is {seen.target}, and was promised to be {promise.targets}")
-        wanted = seen.machines(seen.wanted)
-        if len(wanted) != seen.target or len(seen.machines(ids)) != len(ids):
-            raise AssertionError(f"the target of {name} is {seen.target}, and its list {seen.instances}")
-        if back := promise.deleted & wanted:
-            raise AssertionError(f"{sorted(back)} of {name} were deleted, and are listed as wanted")
-        kept = promise.in_doubt & wanted
-        if kept and kept != promise.in_doubt:
-            raise AssertionError(
-                f"of {sorted(promise.in_doubt)} in {name} only a part was deleted: {sorted(kept)} stay"
-            )
-        promise.deleted |= promise.in_doubt - kept
-        promise.in_doubt = set()
-        promise.ids.update(ids)
-        promise.targets = {seen.target}
+        for broken in self._promise(seen.group.id).check(seen):
+            raise AssertionError(broken)
 
     def _promise(self, group: str) -> Promise:
         return self.promises.setdefault(group, Promise())
@@ -133,13 +70,15 @@ class Autoscaler:
         """IncreaseSize by what is missing, if anything."""
         target = self.look()[group].target
         if target < size:
-            self._change(group, {target}, {size}, "increase_size", size - target)
+            self._promise(group).begin({target}, {size})
+            self._change(group, {size}, "increase_size", size - target)
 
     def take_back(self, group: str, count: int) -> None:
         """DecreaseTargetSize: as many as were not ordered yet, which only the engine knows."""
         target = self.look()[group].target
         possible = set(range(max(0, target - count), target + 1))
-        self._change(group, possible, possible, "decrease_target_size", -count)
+        self._promise(group).begin(possible, possible)
+        self._change(group, possible, "decrease_target_size", -count)
 
     def delete(self, group: str, ids: Sequence[str]) -> None:
         """DeleteNodes of those that are still wanted, all in one call; by made-up nodes, as for placeholders (R16)."""
@@ -150,18 +89,10 @@ class Autoscaler:
         victims = [id_ for id_ in seen.wanted if seen.names[id_] in unwanted]
         if not victims:
             return
-        promise = self._promise(group)
-        promise.in_doubt = seen.machines(victims)
         before, after = seen.target, seen.target - len(victims)
-        self._change(group, {before}, {after}, "delete_nodes", [NodeRef(name=id_, provider_id=id_) for id_ in victims])
-        promise.deleted |= promise.in_doubt
-        promise.in_doubt = set()
+        self._promise(group).begin({before}, {after}, seen.machines(victims))
+        self._change(group, {after}, "delete_nodes", [NodeRef(name=id_, provider_id=id_) for id_ in victims])
 
-    def _change(self, group: str, before: set[int], after: set[int], call: str, argument: object) -> None:
-        promise = self._promise(group)
-        try:
-            self._ask(call, group, argument)
-        except Crashed:
-            promise.targets = before | after
-            raise
-        promise.targets = set(after)
+    def _change(self, group: str, after: set[int], call: str, argument: object) -> None:
+        self._ask(call, group, argument)
+        self._promise(group).answered(after)

@@ -13,12 +13,13 @@ from typing import Any
 from cloudgraft.client import Address, CloudConfig, RemoteProvider
 from cloudgraft.client.sync import LoopThread
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, UnavailableError
+from cloudgraft.store.databases.sqlite import SqliteDatabase
 from cloudgraft.store.journal import EventQuery
 from cloudgraft.store.records import Contents
 from cloudgraft.store.statements import read_contents, read_events
+from cloudgraft.torture.journal_view import open_to_look
 from tests.crash.process import Crashed
 from tests.crash.setting import CLUSTER, GROUPS, Order
-from tests.crash.verdict import open_to_look
 from tests.serve.servers import Server
 
 _KILLED = -signal.SIGKILL
@@ -115,7 +116,7 @@ class ServedProgram:
 
     def _contents(self) -> Contents:
         """What is on disk; what is in memory is its own."""
-        with open_to_look(self._order.journal) as connection:
+        with open_to_look(SqliteDatabase(self._order.journal)) as connection:
             assert connection is not None
             return read_contents(connection)
 
@@ -125,7 +126,7 @@ class ServedProgram:
         return ids | {record.provider_id: record.name for record in machines if record.provider_id}
 
     def _told(self, kind: str) -> list[str]:
-        with open_to_look(self._order.journal) as connection:
+        with open_to_look(SqliteDatabase(self._order.journal)) as connection:
             assert connection is not None
             return [event.machine for event in read_events(connection, EventQuery(kinds=(kind,), limit=1000))]
 

@@ -5,20 +5,16 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sqlalchemy import Connection
-
 from cloudgraft.sdk.driver import Idempotency
 from cloudgraft.simcloud.records import LedgerEntry
-from cloudgraft.store.databases.database import Access, Mode
 from cloudgraft.store.databases.sqlite import SqliteDatabase
-from cloudgraft.store.migrate import Schema
 from cloudgraft.store.records import Contents, MachineRecord, Presence, State
 from cloudgraft.store.statements import read_contents, read_owner
+from cloudgraft.torture.journal_view import open_to_look
 from tests.crash.lasting_cloud import LastingCloud
 from tests.crash.setting import Variant
 
@@ -109,19 +105,5 @@ def _on_disk(journal: Path) -> Sequence[MachineRecord]:
         for path in (journal, journal.with_name(f"{journal.name}-wal")):
             if path.exists():
                 shutil.copy(path, directory)
-        with open_to_look(Path(directory) / journal.name) as connection:
+        with open_to_look(SqliteDatabase(Path(directory) / journal.name)) as connection:
             return read_contents(connection).machines if connection and read_owner(connection) else ()
-
-
-@contextmanager
-def open_to_look(journal: Path) -> Iterator[Connection | None]:
-    """The tables of a journal, whether a process has it or not; None when there are none yet."""
-    database = SqliteDatabase(journal)
-    try:
-        if database.open(Access.LOOK).schema is not Schema.CURRENT:
-            yield None
-            return
-        with database.transaction(Mode.SNAPSHOT) as connection:
-            yield connection
-    finally:
-        database.close()

@@ -277,6 +277,7 @@ PLANTS: Mapping[str, Plant] = {
     "machine-stuck": odd("stuck"),
     # -- certificates and the connection
     "tls-insecure": settings(is_insecure=True),
+    "dock-local-secrets": settings(gives_local_secrets=True),
     "tls-unreadable": certificates(replace(_SERVER, info=None, trouble="certs/server.crt does not exist")),
     "tls-expired": certificates(certificate(Role.CLIENT, "client", "cluster-autoscaler-grpc-client", days=-1)),
     "tls-expires-soon": certificates(certificate(Role.CLIENT_CA, "ca", days=29)),

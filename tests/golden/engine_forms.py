@@ -180,6 +180,7 @@ _REPORT: Final = Report(
     clock_trouble="",
     config_trouble="line 3",
     is_config_pending=True,
+    nodes_watched=True,
     cluster_trouble="",
     node_problems=["node x: größer"],
     groups=[_GROUP, GroupReport(id="left", cloud="", states={})],

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.joining.chores import ClusterSettings
 from cloudgraft.joining.claims import Claim, Stage
 from cloudgraft.joining.cluster import Cluster
 from cloudgraft.joining.match import ProblemKind
+from cloudgraft.joining.node_changes import ClusterSettings
 from cloudgraft.kube.client import KubeClient
 from cloudgraft.kube.objects import NODES
 from tests.conditions import until

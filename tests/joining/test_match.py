@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cloudgraft.joining.chores import ClusterSettings, RemoveNode, TendNode, chores
 from cloudgraft.joining.claims import Claim, Stage
 from cloudgraft.joining.match import Matches, ProblemKind, Way, matched
+from cloudgraft.joining.node_changes import ClusterSettings, RemoveNode, UpdateNode, node_changes
 from cloudgraft.kube.objects import Node
 
 ALL = frozenset(Way)
@@ -252,16 +252,16 @@ def _hold_to_it(claims: list[Claim], nodes: list[Node], ways: frozenset[Way]) ->
     own = {machine: by_key[key] for machine, key in found.nodes.items()}
     for machine, its in own.items():
         assert its.provider_id in ("", by_name[machine].provider_id)
-    todo, _ = chores(claims, own, ClusterSettings(match_by=ways), gone_since={}, now=0.0)
+    todo, _ = node_changes(claims, own, ClusterSettings(match_by=ways), gone_since={}, now=0.0)
     alive = {each.provider_id for each in claims if each.stage is not Stage.GONE} - {""}
-    for chore in todo:
-        if isinstance(chore, TendNode):
-            assert not (chore.provider_id and chore.node.provider_id)
-            assert not chore.labels.keys() & chore.node.labels.keys()
+    for change in todo:
+        if isinstance(change, UpdateNode):
+            assert not (change.provider_id and change.node.provider_id)
+            assert not change.labels.keys() & change.node.labels.keys()
         else:
-            assert isinstance(chore, RemoveNode)
-            assert by_name[chore.machine].stage is Stage.GONE
-            assert chore.node.provider_id not in alive
+            assert isinstance(change, RemoveNode)
+            assert by_name[change.machine].stage is Stage.GONE
+            assert change.node.provider_id not in alive
 
 
 def _doubles(values: Iterable[str]) -> list[str]:
@@ -273,8 +273,8 @@ def _doubles(values: Iterable[str]) -> list[str]:
 
 def _todo(own: Claim, its: Node, *, gone_for: float = 0.0, **switched: bool) -> list[str]:
     chosen = replace(ClusterSettings(), **switched)  # type: ignore[arg-type]  # as it says
-    found, _ = chores([own], {own.name: its}, chosen, gone_since={own.name: 1000.0}, now=1000.0 + gone_for)
-    return [f"{each.provider_id} {dict(each.labels)}" if isinstance(each, TendNode) else "remove" for each in found]
+    found, _ = node_changes([own], {own.name: its}, chosen, gone_since={own.name: 1000.0}, now=1000.0 + gone_for)
+    return [f"{each.provider_id} {dict(each.labels)}" if isinstance(each, UpdateNode) else "remove" for each in found]
 
 
 def test_a_node_gets_what_it_lacks_and_keeps_what_it_has() -> None:
@@ -290,12 +290,14 @@ def test_a_node_gets_what_it_lacks_and_keeps_what_it_has() -> None:
 
 def test_a_label_with_another_value_is_reported_and_not_overwritten() -> None:
     own = claim("m1", labels={"pool": "x"})
-    found, problems = chores([own], {"m1": node("m1", labels={"pool": "y"})}, ClusterSettings(), gone_since={}, now=0.0)
+    found, problems = node_changes(
+        [own], {"m1": node("m1", labels={"pool": "y"})}, ClusterSettings(), gone_since={}, now=0.0
+    )
     assert found == []
     assert [problem.kind for problem in problems] == [ProblemKind.OTHER_LABEL]
     assert "pool=y, but group small promises pool=x" in str(problems[0])
     off = ClusterSettings(label_nodes=False)
-    assert chores([own], {"m1": node("m1", labels={"pool": "y"})}, off, gone_since={}, now=0.0) == ([], [])
+    assert node_changes([own], {"m1": node("m1", labels={"pool": "y"})}, off, gone_since={}, now=0.0) == ([], [])
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from cloudgraft.kube.objects import (
     PatchStyle,
     Pod,
 )
+from cloudgraft.sdk.common.extras import install_command
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
     AuthenticationError,
@@ -39,6 +40,7 @@ from cloudgraft.sdk.errors import (
     PermissionDeniedError,
     PreconditionError,
     RateLimitedError,
+    Retry,
     UnavailableError,
 )
 from cloudgraft.sdk.types import Taint
@@ -263,6 +265,20 @@ def test_every_refusal_has_its_error(code: int, reason: str, expected: type[Clou
     assert str(error) == f"cannot list nodes: the Kubernetes API answered {code}: because"
 
 
+@pytest.mark.parametrize("code", [500, 502, 503, 504])
+async def test_a_create_answered_with_5xx_may_have_been_done(api: KubeApi, client: KubeClient, code: int) -> None:
+    api.refuse(any_call, code, b"a page of a proxy")
+    with pytest.raises(CloudgraftError) as told:
+        await client.create(NODES, {"metadata": {"name": "a"}})
+    assert told.value.retry is Retry.SETTLE_FIRST
+
+
+async def test_a_create_whose_answer_is_unreadable_may_have_been_done(api: KubeApi, client: KubeClient) -> None:
+    api.refuse(any_call, 200, b"hello")
+    with pytest.raises(DeadlineError):
+        await client.create(NODES, {"metadata": {"name": "a"}})
+
+
 async def test_a_refusal_has_a_retry_after(api: KubeApi, client: KubeClient) -> None:
     api.refuse(any_call, 429, {"kind": "Status", "details": {"retryAfterSeconds": 7}})
     with pytest.raises(RateLimitedError) as told:
@@ -417,7 +433,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path, monkeypatch: 
     monkeypatch.setitem(sys.modules, "lightkube", None)
     with pytest.raises(PreconditionError) as told:
         connect(tmp_path / "kubeconfig")
-    assert "pip install 'cloudgraft[kubernetes]'" in str(told.value)
+    assert f"needs lightkube, which is not installed: {install_command('kubernetes')}" in str(told.value)
 
 
 def test_nothing_of_the_extra_is_imported_before_a_client_is_made() -> None:

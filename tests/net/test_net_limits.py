@@ -135,15 +135,24 @@ def test_the_soft_limit_of_open_files_is_raised() -> None:
         assert raised > 512 or hard == 512
 
 
-def test_log_lines_beyond_the_limit_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_client_gets_one_log_line_a_minute_with_a_count(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
-    limited = RateLimitedLog(logging.getLogger("cloudgraft.test"), 2, clock=lambda: now[0])
-    for number in range(5):
+    limited = RateLimitedLog(logging.getLogger("cloudgraft.test"), clock=lambda: now[0])
+    for number in range(4):
         limited.warning("line %d", number, extra={"peer": "x"})
+    limited.warning("another", who="another client")
     now[0] = 61.0
     limited.warning("line %d", 5)
+    limited.warning("another", who="another client")
     said = [record.getMessage() for record in caplog.records]
-    assert said == ["line 0", "line 1", "dropped 3 log lines like the next one", "line 5"]
+    assert said == ["line 0", "another", "line 5 (and 3 times more since the last such line)", "another"]
+
+
+def test_clients_beyond_the_first_hundred_share_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
+    limited = RateLimitedLog(logging.getLogger("cloudgraft.test"), clock=lambda: 0.0)
+    for number in range(1000):
+        limited.warning("refused", who=number)
+    assert len(caplog.records) == 101
 
 
 def test_connections_that_a_library_accepted_can_be_found_and_ended() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.nodemanager import changes, feed
+from cloudgraft.engine import keyed_requests
+from cloudgraft.nodemanager import feed
 from cloudgraft.sdk.errors import NotFoundError, RateLimitedError, UnavailableError
 from cloudgraft.web.client import Answer, WebClient
 from tests.conditions import until
@@ -154,7 +155,7 @@ async def test_a_key_is_answered_also_when_its_group_is_no_more(there: Managed) 
 async def test_however_many_keys_there_are_only_so_many_are_kept(
     there: Managed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changes, "MOST_KEYS", 3)
+    monkeypatch.setattr(keyed_requests, "MOST_KEYS", 3)
     async with there.client("front") as client:
         for number in range(6):
             headers = {"Idempotency-Key": f"k{number}"}

@@ -12,10 +12,12 @@ import pytest
 
 from cloudgraft.sdk import (
     BlockingDriver,
+    BlockingProvider,
     Driver,
     InvalidArgumentError,
     Machine,
     MachineSpec,
+    Provider,
     UnavailableError,
     UnsupportedError,
 )
@@ -166,3 +168,12 @@ async def test_a_blocking_driver_becomes_an_async_one_with_the_same_traits() -> 
 
 def test_user_data_is_not_shown() -> None:
     assert "hunter2" not in repr(MachineSpec(name="m", group="g", user_data="hunter2"))
+
+
+@pytest.mark.parametrize(("blocking", "asynchronous"), [(BlockingDriver, Driver), (BlockingProvider, Provider)])
+def test_blocking_classes_state_the_same_contract(blocking: type, asynchronous: type) -> None:
+    """An author reads the class that they subclass; the text must not drift from the other one."""
+    methods = [name for name, value in vars(blocking).items() if not name.startswith("_") and callable(value)]
+    assert {"start", "close"} < {*methods}
+    for name in methods:
+        assert getattr(blocking, name).__doc__ == getattr(asynchronous, name).__doc__, name

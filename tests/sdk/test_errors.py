@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import get_args
+
 import pytest
 
 from cloudgraft import sdk
 from cloudgraft.sdk import errors
 from cloudgraft.sdk.errors import CloudgraftError, StatusCode, error_from_slug, error_from_status, error_table
+from cloudgraft.sdk.http_errors import HttpCall
 
 
 def subclasses() -> set[type[CloudgraftError]]:
@@ -58,3 +62,30 @@ def test_an_error_that_the_autoscaler_would_never_see_is_refused(state: sdk.Inst
     """R34."""
     with pytest.raises(errors.InvalidArgumentError, match="state=InstanceState"):
         sdk.Instance(id="a", state=state, error=sdk.InstanceError(code="X", message="m"))
+
+
+def test_a_class_that_promises_nothing_was_done_says_so() -> None:
+    """The author reads it where the class is chosen; an unknown outcome never carries the promise."""
+    for cls in error_table():
+        words = " ".join((cls.__doc__ or "").split())
+        assert ("Nothing was done" in words) == cls.nothing_done, cls
+        assert not (cls.nothing_done and cls.retry is errors.Retry.SETTLE_FIRST), cls
+
+
+@pytest.mark.parametrize("call", ["create", "delete"])
+@pytest.mark.parametrize("status", [None, 408, 500, 502, 503, 504, 520, 599])
+def test_a_server_error_after_a_change_promises_nothing(call: HttpCall, status: int | None) -> None:
+    """Law 3: a 503 taken for "nothing was done" makes the engine buy a second machine."""
+    assert type(sdk.http_error(call, status, "m")) is errors.DeadlineError
+    assert type(sdk.http_error("list", status, "m")) is errors.UnavailableError
+
+
+def test_every_status_has_an_error_for_every_call() -> None:
+    for call, status in itertools.product(get_args(HttpCall), range(100, 600)):
+        error = sdk.http_error(call, status, "m", retry_after=3)
+        assert (error.message, error.retry_after) == ("m", 3)
+        if 400 <= status < 500 and (call, status) not in {("create", 409), ("create", 408), ("delete", 408)}:
+            assert error.nothing_done
+    assert type(sdk.http_error("create", 409, "m")) is errors.AlreadyExistsError
+    assert type(sdk.http_error("delete", 404, "m")) is errors.NotFoundError
+    assert type(sdk.http_error("create", 429, "m")) is errors.RateLimitedError

@@ -130,7 +130,12 @@ def http(status: str, body: bytes) -> bytes:
         (http("401 Unauthorized", b""), PreconditionError, PreconditionError),
         (http("429 Too Many Requests", b"slow"), RateLimitedError, RateLimitedError),
         (http("502 Bad Gateway", b"nginx"), DeadlineError, UnavailableError),
-        (http("503 Service Unavailable", b"nginx"), UnavailableError, UnavailableError),
+        (http("503 Service Unavailable", b"nginx"), DeadlineError, UnavailableError),
+        (
+            http("503 X", b'{"error": {"code": "unavailable", "message": "nothing was done"}}'),
+            UnavailableError,
+            UnavailableError,
+        ),
         (http("504 Gateway Timeout", b"nginx"), DeadlineError, UnavailableError),
         (
             http("429 X", b'{"error": {"code": "rate_limited", "message": "m", "retryAfter": "soon"}}'),

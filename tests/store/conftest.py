@@ -66,5 +66,5 @@ def ages(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
     clock = SimpleNamespace(clock_gettime=lambda _clock: now[0], sleep=aged)
     monkeypatch.setattr("cloudgraft.store.lease.election._now", lambda: now[0])
-    monkeypatch.setattr("cloudgraft.store.lease.unled.time", clock)
+    monkeypatch.setattr("cloudgraft.store.lease.no_leader.time", clock)
     return aged

@@ -246,6 +246,9 @@ async def test_events_are_the_newest_that_fit_and_the_oldest_of_them_comes_first
     assert await times(EventQuery(group="g-0", kinds=["kind-0"], since=7.0)) == [12.0, 18.0]
     numbers = [found.seq for found in await journal.events(EventQuery())]
     assert numbers == sorted(set(numbers))
+    assert await times(EventQuery(after=numbers[3], limit=3)) == [4.0, 5.0, 6.0]
+    assert await times(EventQuery(after=numbers[3], before=numbers[8], group="g-1")) == [5.0, 7.0]
+    assert await times(EventQuery(after=numbers[-1])) == []
 
 
 async def test_a_machines_history_is_its_events_with_a_state(journal: SqlJournal) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import logging
+import re
+import sys
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from cloudgraft.sdk.common.extras import install_command
 from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
 from cloudgraft.store.databases.address import PostgresAddress
 from cloudgraft.store.journal import FencedError, JournalBrokenError, JournalUnavailableError
@@ -222,8 +224,9 @@ async def test_a_table_that_is_missing_is_told(journal: SqlJournal, postgres_pla
 
 
 def test_without_its_driver_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(PreconditionError, match=r"pip install 'cloudgraft\[postgresql\]'"):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    why = f"psycopg, which is not installed: {install_command('postgresql')}"
+    with pytest.raises(PreconditionError, match=re.escape(why)):
         SqlJournal.postgresql("postgresql://db/cloudgraft")
 
 

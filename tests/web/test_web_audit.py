@@ -15,7 +15,7 @@ from fastapi import APIRouter
 
 from cloudgraft.sdk.errors import PreconditionError
 from cloudgraft.web.app import make_app
-from cloudgraft.web.authentication import AuditLog, AuditRecord, Gatekeeper
+from cloudgraft.web.authentication import AuditLog, AuditRecord, ClientRule, Gatekeeper
 from cloudgraft.web.client import WebClient
 from cloudgraft.web.listener import WebListener
 from tests.conditions import until
@@ -66,7 +66,7 @@ def reading(path: Path) -> Iterator[Pipe]:
 class Server:
     """One route that changes something, and an audit log."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *rules: ClientRule) -> None:
         self.changed = asyncio.Event()
         router = APIRouter()
 
@@ -82,7 +82,7 @@ class Server:
             title="things",
             version="1",
             routers=[router],
-            gatekeeper=Gatekeeper(secure=False),
+            gatekeeper=Gatekeeper(rules, secure=False),
             audit=AuditLog(path),
             ready=ready,
         )
@@ -154,3 +154,14 @@ async def test_records_are_written_in_the_order_in_which_they_come_also_when_the
 def test_a_server_whose_audit_log_cannot_be_written_does_not_start(tmp_path: Path) -> None:
     with pytest.raises(PreconditionError, match=r"the audit log .* cannot be written: No such file or directory"):
         AuditLog(tmp_path / "nowhere" / "audit.log")
+
+
+async def test_unknown_callers_cannot_fill_the_disk(tmp_path: Path) -> None:
+    path, token = tmp_path / "audit.log", tmp_path / "token"
+    token.write_text("a-token-of-the-boss-0123\n")
+    server = Server(path, ClientRule(name="boss", role="operator", token_file=token))
+    async with server.running() as client:
+        for _ in range(5):
+            assert (await client.request("PUT", "/thing")).status == 401
+    (line,) = [json.loads(text) for text in path.read_text().splitlines()]
+    assert (line["status"], line["caller"], line["more"]) == (401, "", 0)

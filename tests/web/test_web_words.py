@@ -8,7 +8,7 @@ import pytest
 
 from cloudgraft.sdk.errors import ConflictError, DeadlineError, InternalError, InvalidArgumentError, UnavailableError
 from cloudgraft.web.authentication import ClientRule, Gatekeeper
-from cloudgraft.web.pages import cursor_after, etag_of, page, revision_of
+from cloudgraft.web.pagination import cursor_after, etag_of, page, revision_of
 from cloudgraft.web.problems import error_of
 
 
@@ -48,6 +48,8 @@ def test_a_revision_is_read_from_the_tag_that_was_given_for_it() -> None:
     [
         (503, {"code": "unavailable", "detail": "away"}, UnavailableError),
         (502, None, DeadlineError),  # a proxy lost the answer: what was done is not known
+        (503, None, DeadlineError),
+        (503, {"code": "no-such-code"}, DeadlineError),
         (500, "<html>", InternalError),
         (412, {"code": "precondition"}, ConflictError),
         (418, {"code": "no-such-code"}, InternalError),
@@ -56,7 +58,7 @@ def test_a_revision_is_read_from_the_tag_that_was_given_for_it() -> None:
 def test_an_answer_of_whatever_is_in_between_becomes_the_error_that_claims_least(
     status: int, body: object, kind: type[Exception]
 ) -> None:
-    assert type(error_of(status, body)) is kind
+    assert type(error_of(status, body, is_change=True)) is kind
 
 
 def test_who_shows_more_is_not_taken_for_who_shows_less(tmp_path: Path) -> None:

@@ -10,10 +10,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from cloudgraft.admin.caller import caller
 from cloudgraft.dock.hub.settings import DriverReport
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.operations import adoption, orphan_deletion, pauses, release
+from cloudgraft.engine.operations import adoption, orphan_deletion, pauses, release, scaling
 from cloudgraft.engine.operations.accept_loss import accept_loss
+from cloudgraft.engine.reporting.events import read_events
 from cloudgraft.engine.reporting.explain import explain
 from cloudgraft.engine.reporting.findings import all_findings
 from cloudgraft.engine.reporting.report import make_report
@@ -25,6 +27,8 @@ Method = Callable[[Mapping[str, object]], Awaitable[dict[str, object]]]
 
 _LONGEST: Final = 1000  # characters of a reason
 _MOST_EVENTS: Final = 1000
+_LONGEST_AGO: Final = 100 * 365 * 86_400  # seconds
+_LARGEST: Final = 2**63 - 1  # number of an event in the journal
 
 
 def engine_methods(
@@ -39,6 +43,8 @@ def engine_methods(
     return {
         "Status": methods.status,
         "Explain": methods.explain,
+        "Events": methods.events,
+        "Scale": methods.scale,
         "Pause": methods.pause,
         "Resume": methods.resume,
         "AcceptLoss": methods.accept_loss,
@@ -106,6 +112,34 @@ class _Methods:
         return await as_json_in_slices(
             await explain(self._engine, asked.needed("subject"), limit=asked.number("limit", 30, most=_MOST_EVENTS))
         )
+
+    async def events(self, request: Mapping[str, object]) -> dict[str, object]:
+        asked = _Request(request, "group", "machine", "kinds", "sinceSeconds", "after", "limit")
+        page = await read_events(
+            self._engine,
+            group=asked.text("group"),
+            machine=asked.text("machine"),
+            kinds=asked.texts("kinds"),
+            since_seconds=asked.number("sinceSeconds", 0, least=0, most=_LONGEST_AGO) or None,
+            after=asked.number("after", 0, least=0, most=_LARGEST) if "after" in request else None,
+            limit=asked.number("limit", 50, most=_MOST_EVENTS),
+        )
+        return await as_json_in_slices(page)
+
+    async def scale(self, request: Mapping[str, object]) -> dict[str, object]:
+        asked = _Request(request, "group", "change", "order", "machines", "deleteReady", "expected", "user", "dryRun")
+        order = scaling.ScaleOrder(
+            group=asked.needed("group"),
+            change=asked.needed("change"),
+            machines=asked.texts("machines"),
+            delete_ready=asked.flag("deleteReady"),
+            expected=asked.texts("expected") if "expected" in request else None,
+            # The name in a certificate is proven. On the socket only the server's own user and root can call.
+            by=caller() or asked.text("user", longest=100),
+        )
+        if asked.flag("dryRun", otherwise=True):
+            return dict(scaling.preview(self._engine, order, asked.text("order")))
+        return dict(await scaling.scale(self._engine, order, asked.needed("order")))
 
     async def pause(self, request: Mapping[str, object]) -> dict[str, object]:
         asked = _Request(request, "group", "cloud", "reason")
@@ -206,10 +240,10 @@ class _Request:
             raise InvalidArgumentError(f"{key} must be true or false")
         return value
 
-    def number(self, key: str, otherwise: int, *, most: int) -> int:
+    def number(self, key: str, otherwise: int, *, most: int, least: int = 1) -> int:
         value = self._values.get(key, otherwise)
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            raise InvalidArgumentError(f"{key} must be a whole number from 1 to {most}")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise InvalidArgumentError(f"{key} must be a whole number from {least} to {most}")
         return value
 
     def scope(self) -> tuple[Scope, str]:

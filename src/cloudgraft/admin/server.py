@@ -16,6 +16,7 @@ import grpc
 import grpc.aio
 from prometheus_client import CollectorRegistry
 
+from cloudgraft.admin.caller import set_caller
 from cloudgraft.admin.wire import (
     LONGEST_ANSWER,
     LONGEST_REQUEST,
@@ -27,7 +28,7 @@ from cloudgraft.admin.wire import (
     remove_stale_socket,
 )
 from cloudgraft.net.connections import ListenerMetrics
-from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, UnavailableError
+from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError, InvalidArgumentError, UnavailableError
 from cloudgraft.server.clients import client_names
 from cloudgraft.server.listener import Access, Listener, ListenerLimits, Unfinished, abort, has_port
 from cloudgraft.store.journal import JournalUnavailableError
@@ -99,6 +100,7 @@ class AdminServer:
     def _responder(self, name: str, method: Method) -> Callable[[bytes, Context], Awaitable[bytes]]:
         async def respond(data: bytes, context: Context) -> bytes:
             client = ", ".join(client_names(context.auth_context()))
+            set_caller(client)
             try:
                 answer = await self._answered(name, method, data)
             except CloudgraftError as error:
@@ -114,7 +116,9 @@ class AdminServer:
         try:
             answer = await encode_in_slices(await self._unfinished.run(method(decode(data))))
         except JournalUnavailableError as error:
-            raise UnavailableError(f"{error.message}{_DOUBT}" if error.is_ambiguous else error.message) from error
+            if error.is_ambiguous:
+                raise DeadlineError(f"{error.message}{_DOUBT}") from error
+            raise UnavailableError(error.message) from error
         except CloudgraftError:
             raise
         except Exception as error:

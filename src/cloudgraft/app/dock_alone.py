@@ -7,12 +7,21 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from prometheus_client import CollectorRegistry
 
+from cloudgraft.app.dock_wiring import DockLink
 from cloudgraft.app.wiring import DockAlone
 from cloudgraft.config import Config
 from cloudgraft.config.sections.dock import Dock
 from cloudgraft.net.connections import ListenerMetrics
 from cloudgraft.server.ops import OpsServer
 from cloudgraft.server.serve import settle
+
+
+def check_section(config: Config) -> None:
+    """Raises ConfigError with the problems of the dock in a file that has others too."""
+    if config.dock is not None:
+        DockLink(config, config.dock, for_engines=True)
+    elif config.where().document.find(("dock",)) is None:
+        section_of(config)
 
 
 def section_of(config: Config) -> Dock:

@@ -34,7 +34,13 @@ log = logging.getLogger("cloudgraft.dock")
 
 _LOOK_EVERY: Final = 1.0  # seconds between two checks whether this process leads
 _GRACE: Final = 10.0  # seconds for operations in flight when the dock closes
-_REPLACED: Final = {"drivers", "engines", "classes", "classes_dir"}  # a change of these needs no restart
+_REPLACED: Final = {
+    "drivers",
+    "engines",
+    "classes",
+    "classes_dir",
+    "allow_local_secrets",
+}  # a change of these needs no restart
 
 
 class DockLink:
@@ -55,7 +61,12 @@ class DockLink:
         try:
             # A client of its own: classes are read even where no machine joins.
             self._client = client_of(config) if dock.kubernetes is not None else None
-            self.access = CallerAccess(rules_of(dock), secure=dock.tls is not None, for_engines=for_engines)
+            self.access = CallerAccess(
+                rules_of(dock),
+                secure=dock.tls is not None,
+                for_engines=for_engines,
+                local_secrets=dock.allow_local_secrets,
+            )
             self._feed = ClassFeed(dock, client=self._client)
             self.classes = self._feed.store
             settings = replace(
@@ -91,7 +102,7 @@ class DockLink:
             log.warning("the section dock was removed: no driver may dial in; a restart closes the port")
             self.access.shut()
             return
-        self.access.replace(rules_of(dock))
+        self.access.replace(rules_of(dock), local_secrets=dock.allow_local_secrets)
         self._feed.replace(dock)
 
     @asynccontextmanager
@@ -137,6 +148,7 @@ class DockLink:
                     log.warning("drivers cannot dial in: %s", error.message)
             elif not may_serve() and self.listener.is_open:
                 log.info("disconnecting all drivers: this process does not lead")
+                self.hub.disconnect("this process does not lead any more")
                 await self.listener.close(0)
 
 

@@ -6,14 +6,15 @@ import dataclasses
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from cloudgraft.app.dock_wiring import DockLink
 from cloudgraft.app.router_wiring import Routing, is_router
 from cloudgraft.config import (
     Config,
     ConfigError,
-    Problem,
+    Problems,
+    Where,
     machine_settings,
     missing_prices,
     refusals,
@@ -32,9 +33,12 @@ from cloudgraft.plugins.host.process import PluginSpec, Timing
 from cloudgraft.plugins.host.remote import RemoteDriver
 from cloudgraft.plugins.registry import arguments, driver_class
 from cloudgraft.sdk.blocking import AnyDriver, as_driver, overrides
+from cloudgraft.sdk.common.causes import cause
 from cloudgraft.sdk.driver import Driver, Place
 from cloudgraft.sdk.errors import CloudgraftError
+from cloudgraft.validation.problems import dotted
 
+T = TypeVar("T")
 log = logging.getLogger("cloudgraft.app")
 
 _LOOKS: Final = 4  # threads for read-only calls: calls that change something may hang, and a list must still work
@@ -45,7 +49,7 @@ def desired_state(config: Config, dock: DockLink | None = None) -> DesiredState:
 
     ``dock`` is the dock for clouds with ``driver: dock``.
     """
-    problems: list[Problem] = []
+    problems = Problems()
     clouds: dict[str, CloudDeclaration] = {}
     classes: dict[str, type[AnyDriver]] = {}  # without those of plugins, which are unknown before they run
     for name, cloud in config.clouds.items():
@@ -53,12 +57,12 @@ def desired_state(config: Config, dock: DockLink | None = None) -> DesiredState:
             if isinstance(cloud, EntryPointCloud):
                 classes[name] = driver_class(cloud.driver)
         except CloudgraftError as error:
-            problems += refusals(error, config.where("clouds", name, "driver"))
+            problems.add(*refusals(error, config.where("clouds", name, "driver")))
     routing = Routing(config, classes)  # drivers that use other clouds
     threads = _threads(config, routing)
     for name, cloud in config.clouds.items():
         settings, cls = _cloud_settings(config, name), classes.get(name)
-        try:
+        with problems.collecting():
             if isinstance(cloud, PluginCloud):
                 fingerprint: object = cloud.model_dump(exclude={"engine"})
                 clouds[name] = CloudDeclaration(settings=settings, make=_plugin(name, cloud), fingerprint=fingerprint)
@@ -66,10 +70,8 @@ def desired_state(config: Config, dock: DockLink | None = None) -> DesiredState:
                 make = _installed(config, name, cloud, cls, dock, threads[name])
                 fingerprint = (cloud.driver, dict(cloud.options))
                 clouds[name] = CloudDeclaration(settings=settings, make=make, fingerprint=fingerprint)
-        except ConfigError as error:
-            problems += error.problems
     routing.build(clouds)
-    problems += routing.problems
+    problems.add(*routing.problems)
     for name, router in routing.routers.items():
         settings = _cloud_settings(config, name)
         if any(clouds[used].settings.observe_only for used in router.options.clouds):
@@ -77,15 +79,13 @@ def desired_state(config: Config, dock: DockLink | None = None) -> DesiredState:
         clouds[name] = CloudDeclaration(settings=settings, make=router.make, fingerprint=router.fingerprint)
     groups: list[GroupDeclaration] = []
     for group in config.groups():
-        try:
+        with problems.collecting():
             groups.append(_group(config, group, classes.get(group.cloud)))
+        with problems.collecting():
             routing.check(group)
-        except ConfigError as error:
-            problems += error.problems
     unpriced = [g.id for g in groups if g.price is None and _knows_no_price(classes.get(g.cloud))]
-    problems += missing_prices(config, unpriced)
-    if problems:
-        raise ConfigError(list(dict.fromkeys(problems)))  # a spread group has each problem once per zone and shape
+    problems.add(*missing_prices(config, unpriced))
+    problems.raise_any()
     return DesiredState(cluster=config.cluster, clouds=clouds, groups=groups, settings=_settings(config))
 
 
@@ -139,21 +139,33 @@ def _installed(
     def make() -> Driver:
         return as_driver(cls(*given), threads=threads)
 
-    try:
-        make()  # reports mistakes that only the driver can find, with their place
-    except CloudgraftError as error:
-        raise ConfigError(refusals(error, where)) from error
-    except Exception as error:  # a bug of the driver; its message may hold a secret
-        log.exception("a driver cannot be made", extra={"cloud": name})
-        hint = "the log says where; its author must correct that"
-        raise where.error(f"the driver {cloud.driver} failed with {type(error).__name__}", hint) from error
+    made(make, where, f"the driver {cloud.driver}", cls.Options)  # reports mistakes that only the driver can find
     return make
+
+
+def made(make: Callable[[], T], where: Where, what: str, options: type | None = None) -> T:
+    """Makes a driver or a provider; raises ConfigError for whatever it raises.
+
+    ``options`` is the class of its options, which are at ``where`` in the file.
+    """
+    try:
+        return make()
+    except ConfigError:
+        raise
+    except CloudgraftError as error:
+        raise ConfigError(refusals(error, where, options)) from error
+    except Exception as error:  # a bug of its author; its message may hold a secret
+        log.exception("%s cannot be made", what, extra={"key": dotted(where.path)})
+        hint = "the log says where; its author must correct that"
+        raise where.error(f"{what} failed with {cause(error)}", hint) from error
 
 
 def _docked(config: Config, name: str, options: DockOptions, dock: DockLink | None) -> tuple[object, ...]:
     """The hub and the classes of this process, for a cloud whose driver dials in here."""
     if options.address:
         return ()
+    if config.dock is None and config.where().document.find(("dock",)) is not None:
+        return ()  # that section has problems of its own
     if config.dock is None:
         hint = "add that section, or give the address of a dock elsewhere"
         raise config.where("clouds", name, "driver").error("needs a section dock", hint)

@@ -15,11 +15,12 @@ from typing import Generic, TypeVar
 from cloudgraft.app.dock_wiring import DockLink
 from cloudgraft.app.engine_wiring import desired_state
 from cloudgraft.app.joining_wiring import ClusterLink
-from cloudgraft.config import Config, ConfigError, with_groups
+from cloudgraft.config import Config, ConfigError, Problems, with_groups
 from cloudgraft.config.section import changed_keys
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.groups.desired import DesiredState, Joining
 from cloudgraft.engine.new_records import happened
+from cloudgraft.sdk.common.causes import cause
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.store.records import Change, DeclaredGroup
 
@@ -63,8 +64,18 @@ class FileComposer:
             return await self.checked(good)
 
     def _made(self, documents: Sequence[Mapping[str, object]]) -> tuple[DesiredState, Joining]:
-        whole = with_groups(self.config, documents)
-        return desired_state(whole, self._dock), self._link.joining_for(whole)
+        return _made(with_groups(self.config, documents), self._link, self._dock)
+
+
+def _made(whole: Config, link: ClusterLink, dock: DockLink | None) -> tuple[DesiredState, Joining]:
+    """Builds both, so that a ConfigError has the problems of both."""
+    problems = Problems()
+    with problems.collecting():
+        wanted = desired_state(whole, dock)
+    with problems.collecting():
+        joining = link.joining_for(whole)
+    problems.raise_any()
+    return wanted, joining
 
 
 # -- watched file ------------------------------------------------------------------------------------------------------
@@ -186,7 +197,7 @@ class Reloader:
             return
         except Exception as error:  # a driver's bug must not end the watch
             log.exception("the changed configuration cannot be used")
-            await self._refuse(f"a driver failed with {type(error).__name__}; the log has the details")
+            await self._refuse(f"a driver failed with {cause(error)}; the log has the details")
             return
         self.problem = ""
         fixed = changed_keys(self._config, config, _REPLACED)
@@ -208,7 +219,7 @@ class Reloader:
         own = composer.file_ids() if isinstance(composer, FileComposer) else frozenset()
         declared = [group.document for group in list(self._engine.fleet.declared.values()) if group.id not in own]
         whole = with_groups(config, declared)
-        made = desired_state(whole, self._dock), self._link.joining_for(whole)
+        made = _made(whole, self._link, self._dock)
         if isinstance(composer, FileComposer):
             composer.config = config
         return made

@@ -107,8 +107,9 @@ class Routing:
         for shape, backends in options.shapes.items():
             for index, backend in enumerate(backends):
                 path = (*where.path, "shapes", shape, index, "cloud")
-                if backend.cloud in known:
-                    continue
+                is_there = where.document.find(("clouds", backend.cloud)) is not None
+                if backend.cloud in known or (is_there and backend.cloud not in self._config.clouds):
+                    continue  # the latter has problems of its own
                 there = f"there is: {', '.join(known)}" if known else "write that cloud as well"
                 message = f"there is no cloud {backend.cloud!r}"
                 if backend.cloud in self._config.clouds:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, assert_never, runtime_checkable
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Protocol, assert_never, runtime_checkable
 from cloudgraft.admin.server import AdminServer
 from cloudgraft.admin.wire import check_path
 from cloudgraft.app.dock_wiring import DockLink
-from cloudgraft.app.engine_wiring import desired_state, plugin_spec
+from cloudgraft.app.engine_wiring import desired_state, made, plugin_spec
 from cloudgraft.app.joining_wiring import ClusterLink
 from cloudgraft.app.journals import journal_from
 from cloudgraft.app.reload import FileComposer, WatchedFile
 from cloudgraft.client import Address, CloudConfig, Connection, RemoteProvider
-from cloudgraft.config import Config, ConfigError, Problem, Where
+from cloudgraft.config import Config, ConfigError, Problems, Where
 from cloudgraft.config.section import convert
 from cloudgraft.config.sections.providers import (
     EntryPointProvider,
@@ -29,14 +29,15 @@ from cloudgraft.config.sections.providers import (
     Snapshot,
 )
 from cloudgraft.engine.engine import Engine
-from cloudgraft.engine.groups.desired import Joining
+from cloudgraft.engine.groups.desired import DesiredState, Joining
 from cloudgraft.engine.new_records import KINDS
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.engine.reporting.webhook import Webhook, WebhookSettings
 from cloudgraft.plugins.host import remote as plugin_provider
 from cloudgraft.plugins.registry import arguments, provider_class
-from cloudgraft.sdk.blocking import as_provider
-from cloudgraft.sdk.errors import InternalError, InvalidArgumentError, UnsupportedError
+from cloudgraft.sdk.blocking import AnyProvider, as_provider
+from cloudgraft.sdk.common.extras import needing
+from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.server.listener import Access, ListenerLimits
 from cloudgraft.server.serve import ServeOptions, Transport
@@ -91,54 +92,62 @@ class Assembly:
 
 def assemble(config: Config, metrics: ServiceMetrics) -> Assembly:
     """Builds the providers. Raises ConfigError with the errors of all their options."""
-    members: dict[str, Provider] = {}
-    problems: list[Problem] = []
-    engine = link = dock = None
-    has_engine = bool(config.clouds or config.node_groups)
-    try:
-        if config.dock is not None:
-            # Without an engine, the dock can only serve engines elsewhere.
-            dock = DockLink(config, config.dock, for_engines=not has_engine, metrics=metrics.listeners)
-    except ConfigError as error:
-        problems += error.problems
-    if has_engine:
-        try:
-            link = ClusterLink(config)
-        except ConfigError as error:
-            problems += error.problems
-        try:
-            engine = make_engine(config, link, dock)
-            members[ENGINE] = EngineProvider(engine)
-        except ConfigError as error:
-            problems += error.problems
-        problems += _unusable(config)
-    for index, (name, entry) in enumerate(zip(config.names(), config.providers, strict=True)):
-        try:
-            members[name] = _member(name, entry, config.where("providers", index, "options"), metrics)
-        except ConfigError as error:
-            problems += error.problems
-    if problems:
-        raise ConfigError(problems)
+    problems = Problems()
+    parts = _build(config, metrics, problems)
+    problems.raise_any()
+    members, engine = dict(parts.members), None
+    if parts.wanted is not None:
+        engine = _make_engine(config, parts.wanted, parts.link, parts.dock)
+        members = {ENGINE: EngineProvider(engine), **members}
     if not members:
         hint = "add clouds and nodeGroups; `cloudgraft dock` serves a dock alone"
         raise config.where().error("has nothing to serve to the autoscaler", hint)
     only = next(iter(members.values()))
     provider = MergedProvider(members, required=[ENGINE]) if len(members) > 1 else only
-    return Assembly(provider, members, engine, link, dock)
+    return Assembly(provider, members, engine, parts.link, parts.dock)
 
 
-def _unusable(config: Config) -> Iterator[Problem]:
-    """Errors of the parts beside the engine, which are better reported before the start."""
-    for part in (admin_place, make_webhook):
-        try:
-            part(config)
-        except ConfigError as error:
-            yield from error.problems
+def check_parts(config: Config) -> None:
+    """Raises ConfigError with the problems that drivers, providers and other parts find in their options."""
+    problems = Problems()
+    _build(config, ServiceMetrics(), problems)
+    problems.raise_any()
 
 
-def make_engine(config: Config, link: ClusterLink | None = None, dock: DockLink | None = None) -> Engine:
+@dataclass(slots=True)
+class _Parts:
+    """What an assembly is made of; what has problems is missing."""
+
+    members: dict[str, Provider] = field(default_factory=dict)
+    wanted: DesiredState | None = None
+    link: ClusterLink | None = None
+    dock: DockLink | None = None
+
+
+def _build(config: Config, metrics: ServiceMetrics, problems: Problems) -> _Parts:
+    """Builds all parts, each by itself, and collects their problems. Opens nothing."""
+    parts = _Parts()
+    has_engine = bool(config.clouds or config.node_groups)
+    with problems.collecting():
+        if config.dock is not None:
+            # Without an engine, the dock can only serve engines elsewhere.
+            parts.dock = DockLink(config, config.dock, for_engines=not has_engine, metrics=metrics.listeners)
+    if has_engine:
+        with problems.collecting():
+            parts.link = ClusterLink(config)
+        with problems.collecting():
+            parts.wanted = desired_state(config, parts.dock)
+        for part in (admin_place, make_webhook):  # better reported before the start
+            with problems.collecting():
+                part(config)
+    for index, (name, entry) in enumerate(zip(config.names(), config.providers, strict=True)):
+        with problems.collecting():
+            parts.members[name] = _member(name, entry, config.where("providers", index), metrics)
+    return parts
+
+
+def _make_engine(config: Config, wanted: DesiredState, link: ClusterLink | None, dock: DockLink | None) -> Engine:
     """The engine over the clouds of the file, with its journal; not started yet."""
-    wanted = desired_state(config, dock)
     journal, lease = journal_from(config)
     joining = link.joining if link is not None else Joining()
     engine = Engine(wanted, journal, lease=lease, cluster=joining.cluster, user_data=joining.user_data)
@@ -166,22 +175,28 @@ def serve_options(config: Config) -> ServeOptions:
 def _member(
     name: str,
     entry: ExternalGrpcProvider | NodeManagerProvider | PluginProvider | EntryPointProvider,
-    options: Where,
+    where: Where,
     metrics: ServiceMetrics,
 ) -> Provider:
-    if isinstance(entry, ExternalGrpcProvider):
-        return _behind_snapshot(name, _remote(entry), entry.snapshot, metrics, call_timeout=entry.timeout)
-    if isinstance(entry, NodeManagerProvider):
-        front = _front(name, entry)
-        _watch(name, front, metrics)
-        return front
-    if isinstance(entry, PluginProvider):
-        spec, timing = plugin_spec(name, entry)
-        plugin = plugin_provider.PluginProvider(spec, timing=timing)
-        return _behind_snapshot(name, plugin, entry.snapshot, metrics)
-    if isinstance(entry, EntryPointProvider):
-        provider = _installed(entry, options)
-        return _behind_snapshot(name, provider, entry.snapshot, metrics) if entry.snapshot else provider
+    """The provider of one entry, which is at ``where``. Raises ConfigError."""
+    try:
+        if isinstance(entry, ExternalGrpcProvider):
+            return _behind_snapshot(name, _remote(entry), entry.snapshot, metrics, call_timeout=entry.timeout)
+        if isinstance(entry, NodeManagerProvider):
+            front = _front(name, entry)
+            _watch(name, front, metrics)
+            return front
+        if isinstance(entry, PluginProvider):
+            spec, timing = plugin_spec(name, entry)
+            plugin = plugin_provider.PluginProvider(spec, timing=timing)
+            return _behind_snapshot(name, plugin, entry.snapshot, metrics)
+        if isinstance(entry, EntryPointProvider):
+            provider = _installed(entry, where)
+            return _behind_snapshot(name, provider, entry.snapshot, metrics) if entry.snapshot else provider
+    except ConfigError:
+        raise
+    except CloudgraftError as error:  # such as an extra that is not installed
+        raise where.below("type").error(error.message) from error
     assert_never(entry)
 
 
@@ -203,12 +218,10 @@ def _remote(entry: ExternalGrpcProvider) -> RemoteProvider:
 
 def _front(name: str, entry: NodeManagerProvider) -> Front:
     """The provider of an entry with `type: node-manager`; opens no connection yet."""
-    try:
+    with needing("a node manager", "web"):
         from cloudgraft.nodemanager.front.provider import FrontSettings, ManagerLink  # noqa: PLC0415 - needs an extra
         from cloudgraft.nodemanager.front.provider import NodeManagerProvider as Front  # noqa: PLC0415
         from cloudgraft.web.client import ClientTls, WebClient  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise UnsupportedError(f"a node manager needs {error.name}: pip install 'cloudgraft[web]'") from error
     tls, timeout, snapshot = entry.tls, entry.timeout.total_seconds(), entry.snapshot
     client = WebClient(
         entry.address,
@@ -223,8 +236,14 @@ def _front(name: str, entry: NodeManagerProvider) -> Front:
 
 
 def _installed(entry: EntryPointProvider, where: Where) -> Provider:
-    cls = provider_class(entry.type)
-    return as_provider(cls(*arguments(cls, entry.options, where, name=f"the provider {entry.type}")))
+    options = where.below("options")
+    cls: type[AnyProvider] = provider_class(entry.type)
+    given = arguments(cls, entry.options, options, name=f"the provider {entry.type}")
+
+    def make() -> AnyProvider:
+        return cls(*given)
+
+    return as_provider(made(make, options, f"the provider {entry.type}", getattr(cls, "Options", None)))
 
 
 def _behind_snapshot(

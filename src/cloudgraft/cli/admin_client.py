@@ -17,6 +17,8 @@ from cloudgraft.cli.server_file import admin_address, file_here
 from cloudgraft.cli.terminal import clean, duration, fail
 from cloudgraft.sdk.errors import CloudgraftError
 
+CALL_LIMIT: Final = timedelta(seconds=30)
+
 if TYPE_CHECKING:
     from cloudgraft.admin.client import AdminClient, ClientTls
 
@@ -31,7 +33,7 @@ class Admin:
     key: Path | None
     cacert: Path | None
     server_name: str
-    timeout: timedelta
+    timeout: timedelta | None  # of each call; None: the default
 
     def call(self, method: str, request: Mapping[str, object] | None = None) -> dict[str, Any]:
         """Makes one call; raises CloudgraftError."""
@@ -52,7 +54,7 @@ class Admin:
         address = self.address or admin_address(
             self.config or file_here(what="server", instead="--config FILE, or --admin ADDRESS")
         )
-        return AdminClient(address, tls=self._tls(address), timeout=self.timeout.total_seconds())
+        return AdminClient(address, tls=self._tls(address), timeout=(self.timeout or CALL_LIMIT).total_seconds())
 
     def _tls(self, address: str) -> ClientTls | None:
         from cloudgraft.admin.client import ClientTls
@@ -70,8 +72,15 @@ class Admin:
         return ClientTls(cert=self.cert, key=self.key, ca=self.cacert, server_name=self.server_name)
 
 
-def options(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options that select a server; the command gets ``admin``. An error is one line, and exit code 1."""
+def options(
+    command: Callable[..., None] | None = None, *, timeout: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
+    """Adds the options that select a server; the command gets ``admin``. An error is one line, and exit code 1.
+
+    ``timeout`` replaces the option ``--timeout``, for a command in which that is the limit of more than one call.
+    """
+    if command is None:
+        return functools.partial(options, timeout=timeout)
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -81,7 +90,7 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
         except CloudgraftError as error:
             fail(error.message)
 
-    for option in reversed(_OPTIONS):
+    for option in reversed((*_OPTIONS, timeout or _TIMEOUT)):
         run = option(run)
     return run
 
@@ -108,5 +117,5 @@ _OPTIONS: Final = (
     click.option(
         "--server-name", default="", metavar="NAME", help="The name in the server's certificate, if not the host."
     ),
-    click.option("--timeout", default="30s", show_default=True, callback=duration, metavar="DURATION"),
 )
+_TIMEOUT: Final = click.option("--timeout", default="30s", show_default=True, callback=duration, metavar="DURATION")

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import timedelta
 from pathlib import Path
+from typing import Final
 
 import click
 
 from cloudgraft.cli.terminal import duration, examples
+from cloudgraft.sdk.duration import parse_duration
+
+_WAIT: Final = "1m"
+
+
+class _CallCommand(click.Command):
+    """Lets --wait stand alone: what follows it is its value only if it is a duration."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        pairs = itertools.zip_longest(args, args[1:], fillvalue="")
+        alone = [f"{arg}={_WAIT}" if arg == "--wait" and not _is_duration(after) else arg for arg, after in pairs]
+        return super().parse_args(ctx, alone)
+
+
+def _is_duration(text: str) -> bool:
+    try:
+        parse_duration(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _calls(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -18,6 +40,7 @@ def _calls(_context: click.Context, _parameter: click.Parameter, incomplete: str
 
 @click.command(
     "call",
+    cls=_CallCommand,
     epilog=examples(
         "call --list",
         "call NodeGroups",
@@ -46,6 +69,13 @@ def _calls(_context: click.Context, _parameter: click.Parameter, incomplete: str
 @click.option(
     "--timeout", default="", callback=duration, metavar="DURATION", help="The time limit, such as 500ms or 1m; else 5s."
 )
+@click.option(
+    "--wait",
+    default="",
+    callback=duration,
+    metavar="[DURATION]",
+    help=f"Wait for a server that is just starting, for {_WAIT} unless you say; then make the call once.",
+)
 @click.option("--data", default="{}", metavar="JSON", help="The request in protobuf JSON; @FILE, or - for stdin.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("-v", "--verbosity", type=click.IntRange(0, 10), default=0, help="1: log errors, 5: log every call.")
@@ -61,6 +91,7 @@ def command(
     cert: str,
     cacert: str,
     timeout: timedelta | None,
+    wait: timedelta | None,
     data: str,
     output: str,
     verbosity: int,
@@ -81,4 +112,4 @@ def command(
         print_calls(output)
         return
     where = Where(address=address, cloud_config=cloud_config, config=config, url=url, key=key, cert=cert, cacert=cacert)
-    make_call(rpc, data, where, timeout=timeout, verbosity=verbosity, output=output)
+    make_call(rpc, data, where, timeout=timeout, wait=wait, verbosity=verbosity, output=output)

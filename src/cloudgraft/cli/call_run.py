@@ -8,6 +8,7 @@ import json
 import logging
 import shlex
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -24,9 +25,10 @@ from cloudgraft.cli.terminal import clean, fail, print_table
 from cloudgraft.client.cloud_config import Address, CloudConfig
 from cloudgraft.client.connection import Connection
 from cloudgraft.client.errors import status_of
-from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, StatusCode
+from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InvalidArgumentError, StatusCode, UnavailableError
 from cloudgraft.wire.rpc import Rpc
 
+_PROBE_EVERY: Final = 0.2  # seconds
 _HINTS: Final = {
     StatusCode.DEADLINE_EXCEEDED: "give it longer with --timeout; a change may have been made all the same",
     StatusCode.UNIMPLEMENTED: "the provider cannot do this (templates, options and prices are optional), "
@@ -95,10 +97,21 @@ class Where:
         )
 
 
-def make_call(rpc: str, data: str, where: Where, *, timeout: timedelta | None, verbosity: int, output: str) -> None:
-    """Makes one call, and prints the answer or why it failed."""
+def make_call(
+    rpc: str,
+    data: str,
+    where: Where,
+    *,
+    timeout: timedelta | None,
+    wait: timedelta | None,
+    verbosity: int,
+    output: str,
+) -> None:
+    """Makes one call, and prints the answer or why it failed. ``wait`` is the time for a server to become ready."""
     with _logging(verbosity):
         chosen, request = _request(rpc, data)
+        if wait is not None:
+            _wait_until_ready(where, timeout, wait)
         answer = _make(_connection(where, timeout), chosen, request)
         _print_answer(chosen, answer, output)
 
@@ -151,6 +164,27 @@ def _connection(where: Where, timeout: timedelta | None) -> Connection:
         return Connection(config if timeout is None else config.with_timeout(timeout))
     except CloudgraftError as error:
         fail(error.message)
+
+
+def _wait_until_ready(where: Where, timeout: timedelta | None, wait: timedelta) -> None:
+    """Asks for the node groups until the server answers something else than UNAVAILABLE, or time is up.
+
+    That is a read, so that it can be repeated; the call itself is made once, since it may be a change.
+    """
+    ends = time.monotonic() + wait.total_seconds()
+
+    async def is_away() -> bool:
+        async with _connection(where, timeout) as connection:  # a new one each time: an old one waits to reconnect
+            try:
+                await connection.call(find_rpc("NodeGroups"), build_request(find_rpc("NodeGroups"), "{}"))
+            except (UnavailableError, DeadlineError):
+                return True
+            except CloudgraftError:
+                return False  # it answers; the call itself shows what is wrong
+            return False
+
+    while asyncio.run(is_away()) and time.monotonic() < ends:
+        time.sleep(_PROBE_EVERY)
 
 
 def _make(connection: Connection, rpc: Rpc, request: Message) -> Message:

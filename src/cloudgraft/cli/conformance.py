@@ -89,13 +89,13 @@ def command(
     work with.
     """
     from cloudgraft.cli import conformance_run as run
+    from cloudgraft.cli.report_output import print_report, write_junit
 
     if list_only:
         run.print_rules(only, output)
         return
     config = run.config_of(kit, address=address, cloud_config=cloud_config, group=group, allow_existing=allow_existing)
     report = run.judge(context, run.session(config, only, release))
-    run.print_report(report, output)
-    if junit:
-        run.write_junit(junit, report)
-    context.exit(0 if report.is_passed else 1)
+    print_report(report, output)
+    write_junit(report, junit)
+    context.exit(report.exit_code)

@@ -1,22 +1,20 @@
-"""Runs the conformance kit for `cloudgraft conformance`, and prints its results."""
+"""Runs the conformance kit for `cloudgraft conformance`, and prints the rules."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import Console
 
-from cloudgraft.cli.terminal import clean, console, fail
+from cloudgraft.cli.report_output import print_view
+from cloudgraft.cli.terminal import clean, fail
 from cloudgraft.conformance.checks import CHECKS
 from cloudgraft.conformance.kit import KitConfig
-from cloudgraft.conformance.render.for_programs import to_json, to_junit
-from cloudgraft.conformance.render.html import to_html
-from cloudgraft.conformance.render.table import progress_line, rule_rows, rules_json, rules_view, view
+from cloudgraft.conformance.render.table import progress_line, rule_rows, rules_json, rules_view
 from cloudgraft.conformance.report import Report
 from cloudgraft.conformance.rules import RULES
 from cloudgraft.conformance.run import Session, selected
@@ -87,31 +85,4 @@ def print_rules(only: Sequence[str], output: str) -> None:
     if output == "json":
         click.echo(rules_json(table))
     else:
-        _print(rules_view(table))
-
-
-def print_report(report: Report, output: str) -> None:
-    """Prints the results."""
-    if output == "table":
-        _print(view(report))
-    else:
-        click.echo(to_json(report) if output == "json" else to_html(report), nl=output == "json")
-
-
-def _print(shown: RenderableType) -> None:
-    """Prints for people; in a pipe without the padding of tables."""
-    out = console()
-    if out.is_terminal:
-        out.print(shown)
-        return
-    with out.capture() as captured:
-        out.print(shown)
-    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
-
-
-def write_junit(path: str, report: Report) -> None:
-    """Writes the results as JUnit XML."""
-    try:
-        Path(path).write_text(to_junit(report), encoding="utf-8")
-    except OSError as error:
-        fail(f"cannot write {path}: {error}")
+        print_view(rules_view(table))

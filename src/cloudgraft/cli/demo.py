@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 
 from cloudgraft.cli.groups import Commands
-from cloudgraft.sdk.errors import PreconditionError
+from cloudgraft.sdk.common.extras import needing
 
 _SLOWEST, _FASTEST = 0.1, 1000.0
 
@@ -79,12 +79,8 @@ def liqo(context: click.Context) -> None:
     from cloudgraft.cli.demo_run import log_errors
     from cloudgraft.server.signals import run_or_interrupt
 
-    try:
+    with needing("the demo of Liqo", "liqo"):
         from cloudgraft.demo.liqo import play as play_liqo
-    except ModuleNotFoundError as error:
-        raise PreconditionError(
-            f"the demo of Liqo needs {error.name}: pip install 'cloudgraft[web,kubernetes]'"
-        ) from error
     log_errors()
     console = Console(highlight=False)
 

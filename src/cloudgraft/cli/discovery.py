@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import importlib
-from importlib.util import find_spec
 
 import click
 
 from cloudgraft.cli.groups import Commands
 from cloudgraft.cli.terminal import examples
-from cloudgraft.sdk.errors import PreconditionError
+from cloudgraft.sdk.common.extras import check_installed
 
-# subcommand -> module and name in it, in the order of the help
+# subcommand -> module and name in it, and its description: the help needs none of the extra's libraries
 _PARTS = {
-    "serve": ("discovery_serve", "serve"),
-    "agent": ("discovery_agent", "agent"),
-    "clusters": ("discovery_clusters", "clusters"),
-    "offers": ("discovery_clusters", "offers"),
-    "put": ("discovery_clusters", "put"),
-    "delete": ("discovery_clusters", "delete"),
-    "prices": ("discovery_clusters", "prices"),
-    "credentials": ("discovery_clusters", "credentials"),
-    "rotate-keys": ("discovery_serve", "rotate_keys"),
+    "serve": ("discovery_serve", "serve", "Serve discovery over HTTPS until told to stop."),
+    "agent": ("discovery_agent", "agent", "Measure what a cluster has to share, and announce it."),
+    "clusters": ("discovery_clusters", "clusters", "Show the clusters that a server knows."),
+    "offers": ("discovery_clusters", "offers", "Search for clusters that could hold a node, with reasons."),
+    "put": ("discovery_clusters", "put", "Declare a cluster, or change what is declared of it."),
+    "delete": ("discovery_clusters", "delete", "Forget a cluster."),
+    "prices": ("discovery_clusters", "prices", "Show or set the prices of a cluster."),
+    "credentials": (
+        "discovery_clusters",
+        "credentials",
+        "Hand in the kubeconfig that others peer with.",
+    ),
+    "rotate-keys": ("discovery_serve", "rotate_keys", "Encrypt all credentials with the first key of the vault."),
 }
 _NEEDED = ("fastapi", "uvicorn", "httpx2")
 
@@ -35,12 +38,14 @@ class _Parts(Commands):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _PARTS:
             return None
-        missing = [name for name in _NEEDED if find_spec(name) is None]
-        if missing:
-            raise PreconditionError(f"discovery needs {', '.join(missing)}: pip install 'cloudgraft[web]'")
-        module, name = _PARTS[cmd_name]
+        check_installed("discovery", *_NEEDED, extra="web")
+        module, name, _ = _PARTS[cmd_name]
         found: click.Command = getattr(importlib.import_module(f"cloudgraft.cli.{module}"), name)
         return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, description) for name, (_, _, description) in _PARTS.items()])
 
 
 @click.command(

@@ -67,7 +67,7 @@ def command(
     from prometheus_client import CollectorRegistry
 
     from cloudgraft.app import logs
-    from cloudgraft.app.dock_alone import parts, section_of
+    from cloudgraft.app.dock_alone import check_section, parts, section_of
     from cloudgraft.app.dock_wiring import DockLink
     from cloudgraft.app.memory_dumps import forbid_memory_dumps
     from cloudgraft.app.reload import WatchedFile
@@ -79,7 +79,7 @@ def command(
     overrides = {"log.level": verbosity, "log.format": log_format}
 
     def read() -> Config:
-        config = load(path, overrides=overrides)
+        config = load(path, overrides=overrides, find=check_section)
         section_of(config)
         return config
 

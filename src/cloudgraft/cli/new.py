@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import importlib.resources
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from string import Template
 
 import click
 
 from cloudgraft._version import __version__
 from cloudgraft.cli.groups import Commands
-from cloudgraft.cli.terminal import examples
+from cloudgraft.cli.terminal import examples, next_steps
 from cloudgraft.sdk.common.files import exists, is_directory
 from cloudgraft.sdk.errors import AlreadyExistsError, InvalidArgumentError, UnavailableError
 
@@ -24,9 +26,10 @@ _COMMON = {
 _OWN = {
     "README.md.tmpl": "README.md",
     "init.py.tmpl": "src/{package}/__init__.py",
-    "{kind}.py.tmpl": "src/{package}/{kind}.py",
+    "{source}.py.tmpl": "src/{package}/{kind}.py",
     "test.py.tmpl": "tests/test_{kind}.py",
 }
+_OWN_OF_A_DRIVER = {"cloudgraft.yaml.tmpl": "cloudgraft.yaml"}
 
 _name = click.argument("name")
 _directory = click.option(
@@ -49,12 +52,33 @@ def command() -> None:
     """
 
 
-@command.command("driver", epilog=examples("new driver acme", title="Example"))
+@command.command("driver", epilog=examples("new driver acme", "new driver acme --async"))
 @_name
+@click.option(
+    "--blocking/--async",
+    "is_blocking",
+    default=True,
+    help="For a library of the cloud that blocks, or for one with async.  [default: blocking, as most are]",
+)
 @_directory
-def _driver(name: str, directory: Path | None) -> None:
-    """Write a driver package: create, delete and list machines of the cloud NAME."""
-    _write_package("driver", name, directory)
+def _driver(name: str, is_blocking: bool, directory: Path | None) -> None:  # noqa: FBT001 - click gives it by its name
+    """Write a driver package: create, delete and list machines of the cloud NAME.
+
+    Its machines are files at first, so that it passes `cloudgraft test-driver` unchanged.
+    """
+    words = _words("driver", name) | {
+        "source": "blocking" if is_blocking else "async",
+        "base": "BlockingDriver" if is_blocking else "Driver",
+    }
+    target = _write_package(words, directory, {**_OWN, **_OWN_OF_A_DRIVER})
+    steps = (
+        f"pip install -e {quote(str(target))}",
+        f"cloudgraft test-driver {name} -c {quote(str(target / 'cloudgraft.yaml'))} --quick --yes",
+        f"pip install -e {quote(f'{target}[test]')}",
+        f"python -m pytest {quote(str(target))}",
+        "cloudgraft drivers",
+    )
+    _print_steps(words, target, *steps)
 
 
 @command.command("provider", epilog=examples("new provider acme", title="Example"))
@@ -62,7 +86,14 @@ def _driver(name: str, directory: Path | None) -> None:
 @_directory
 def _provider(name: str, directory: Path | None) -> None:
     """Write a provider package: the node groups of the cloud NAME."""
-    _write_package("provider", name, directory)
+    words = _words("provider", name) | {"source": "provider"}
+    target = _write_package(words, directory, _OWN)
+    steps = (
+        f"pip install -e {quote(f'{target}[test]')}",
+        f"python -m pytest {quote(str(target))}",
+        "cloudgraft drivers",
+    )
+    _print_steps(words, target, *steps)
 
 
 @command.command("receiver", epilog=examples("new receiver", "new receiver lab/receiver.py", title="Example"))
@@ -72,15 +103,15 @@ def _receiver(path: Path) -> None:
     from cloudgraft.drivers.http.contract import write_receiver
 
     write_receiver(path)
-    click.echo(f"Wrote {path}. It keeps its machines in a file, so it works at once: python {path} --help")
+    done = f"Wrote {path}. It keeps its machines in a file, so it works at once."
+    click.echo(next_steps(done, f"python {quote(str(path))} --help"))
 
 
-def _write_package(kind: str, name: str, directory: Path | None) -> None:
-    words = _words(kind, name)
+def _write_package(words: Mapping[str, str], directory: Path | None, own: Mapping[str, str]) -> Path:
     target = directory or Path(words["distribution"])
     if exists(target) and (not is_directory(target) or any(target.iterdir())):
         raise AlreadyExistsError(f"{target} exists and is not empty: choose another place with --directory")
-    sources = {**_COMMON, **{f"{kind}/{source}": place for source, place in _OWN.items()}}
+    sources = {**_COMMON, **{f"{words['kind']}/{source}": place for source, place in own.items()}}
     try:
         for source, place in sources.items():
             path = target / place.format(**words)
@@ -88,11 +119,13 @@ def _write_package(kind: str, name: str, directory: Path | None) -> None:
             path.write_text(Template(_template(source.format(**words))).substitute(words), encoding="utf-8")
     except OSError as error:
         raise UnavailableError(f"cannot write {error.filename}: {error.strerror}") from error
+    return target
+
+
+def _print_steps(words: Mapping[str, str], target: Path, *steps: str) -> None:
+    kind = words["kind"]
+    click.echo(next_steps(f"Wrote the {kind} {words['name']} to {target}.", *steps))
     click.echo(
-        f"Wrote the {kind} {words['name']} to {target}. Next:\n"
-        f"  pip install -e {target}\n"
-        f"  python -m pytest {target}\n"
-        f"  cloudgraft drivers\n"
         f"Then put your cloud's calls into {target}/src/{words['package']}/{kind}.py. The README says how to use it."
     )
 

@@ -48,29 +48,37 @@ def command(path: Path, listen: str | None, verbosity: int | None, log_format: s
     from functools import partial
 
     from cloudgraft.app import logs
-    from cloudgraft.app.manager_wiring import NodeManagerServer, section_of
     from cloudgraft.app.memory_dumps import forbid_memory_dumps
     from cloudgraft.app.reload import Reloader, WatchedFile
     from cloudgraft.app.sidecars import Sidecars
     from cloudgraft.app.wiring import assemble
-    from cloudgraft.config import load
+    from cloudgraft.config import Problems, load
+    from cloudgraft.sdk.common.extras import needing
     from cloudgraft.server.serve import settle
     from cloudgraft.server.signals import run_until_signal
     from cloudgraft.service.metrics import ServiceMetrics
 
+    with needing("a node manager", "web"):
+        from cloudgraft.app.node_manager import NodeManagerServer, check_kind, check_manager, section_of
+
     overrides = {"nodeManager.listen": listen, "log.level": verbosity, "log.format": log_format}
 
     def read() -> Config:
-        config = load(path, overrides=overrides)
+        config = load(path, overrides=overrides, find=check_manager)
         section_of(config)
         return config
 
     if not check:
         forbid_memory_dumps()
     file = WatchedFile(path, read)
-    config = file.load()
+    config = load(path, overrides=overrides, find=check_manager)
     metrics = ServiceMetrics()
-    assembly = assemble(config, metrics)
+    problems = Problems()
+    with problems.collecting():
+        check_kind(config)
+    with problems.collecting():
+        assembly = assemble(config, metrics)
+    problems.raise_any()
     server = NodeManagerServer(config, assembly, metrics)
     if check:
         click.echo(f"{path}: good ({len(config.groups())} groups, {len(section_of(config).clients)} clients)")

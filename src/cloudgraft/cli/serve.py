@@ -53,7 +53,7 @@ def command(
     from cloudgraft.app.memory_dumps import forbid_memory_dumps
     from cloudgraft.app.reload import Reloader, WatchedFile
     from cloudgraft.app.sidecars import Sidecars
-    from cloudgraft.app.wiring import DockAlone, assemble, serve_options
+    from cloudgraft.app.wiring import DockAlone, assemble, check_parts, serve_options
     from cloudgraft.config import load
     from cloudgraft.server.serve import serve_until_signal
     from cloudgraft.service.metrics import ServiceMetrics
@@ -66,7 +66,7 @@ def command(
     }
     if not check:
         forbid_memory_dumps()
-    file = WatchedFile(path, lambda: load(path, overrides=overrides))
+    file = WatchedFile(path, lambda: load(path, overrides=overrides, find=check_parts))
     config = file.load()
     metrics = ServiceMetrics()
     assembly = assemble(config, metrics)

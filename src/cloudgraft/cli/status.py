@@ -169,7 +169,14 @@ def _clouds(report: Report) -> Iterator[RenderableType]:
         for cloud in report["clouds"]
     ]
     if rows:
-        yield table(["CLOUD", "DRIVER", "STATE", "LISTED", "MACHINES", "OURS", "ORPHANS", "CALLS", "NOTE"], rows)
+        yield table(["CLOUD", "DRIVER", "STATE", "LISTED", "IN CLOUD", "OURS", "ORPHANS", "CALLS NOW", "NOTE"], rows)
+        yield text(_LEGEND, "dim")
+
+
+_LEGEND: Final = (
+    "IN CLOUD: all machines in its latest list, ours or not. OURS: machines of the journal that it has, or may have. "
+    "CALLS NOW: calls to it that have not been answered yet."
+)
 
 
 def _cloud_note(cloud: Report) -> Text:

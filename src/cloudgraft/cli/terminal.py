@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
 import click
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from cloudgraft.cli.fitting_table import FittingTable
 from cloudgraft.cli.server_file import DEFAULT_FILE, file_here
 from cloudgraft.sdk.duration import parse_duration
 
@@ -49,14 +48,10 @@ def text(value: object, style: str = "") -> Text:
     return Text(clean(str(value)), style=style or _STYLES.get(str(value), ""))
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> FittingTable:
     """A table; a row's values may be rich's own."""
-    made = Table(*headings, box=box.SIMPLE_HEAD, pad_edge=False, title=title or None, title_justify="left")
-    for column in made.columns:
-        column.overflow = "fold"
-    for row in rows:
-        made.add_row(*(value if isinstance(value, Text) else text(value) for value in row))
-    return made
+    cells = [[value if isinstance(value, Text) else text(value) for value in row] for row in rows]
+    return FittingTable(headings, cells, title)
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -185,6 +180,14 @@ def duration(_context: click.Context, _option: click.Parameter, text: str | None
 def examples(*commands: str, title: str = "Examples") -> str:
     """The end of a --help; the first character keeps click from rewrapping it."""
     return "\n".join(["\b", f"{title}:", *(f"  cloudgraft {command}" for command in commands)])
+
+
+def next_steps(done: str, *commands: str) -> str:
+    """The end of a command that wrote something: what it did, and the commands to run next, one per line.
+
+    Every command that prints such steps uses this: tests/cli/test_next_steps.py runs them in a new environment.
+    """
+    return "\n".join([f"{done} Next:", *(f"  {command}" for command in commands)])
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

@@ -35,7 +35,8 @@ async def call_driver(
             return await method(request.SerializeToString(), timeout=seconds, metadata=metadata)
     except grpc.aio.AioRpcError as error:
         failure = error_from_rpc(error)
-        raise type(failure)(f"{name}: {failure.message}", retry_after=failure.retry_after) from error
+        named = type(failure)(f"{name}: {failure.message}", retry_after=failure.retry_after)
+        raise (named.as_final() if failure.is_final else named) from error
 
 
 @contextlib.contextmanager
@@ -48,8 +49,8 @@ def decoding(name: str, rpc: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def unknown_if_cut(spec: MachineSpec) -> Iterator[None]:
-    """Wraps a create: turns a broken connection into a DeadlineError, since the machine may have been created.
+def unknown_if_cut(machine: MachineSpec | Machine) -> Iterator[None]:
+    """Wraps a create or delete: turns a broken connection into a DeadlineError, since the call may have been done.
 
     gRPC uses UNAVAILABLE for a connection that broke before the request was sent, and after. Where the other side
     itself reports that it or its cloud is unavailable, nothing was done.
@@ -60,7 +61,7 @@ def unknown_if_cut(spec: MachineSpec) -> Iterator[None]:
         cause = error.__cause__
         if not isinstance(cause, grpc.aio.AioRpcError) or _is_reported(cause):
             raise
-        raise DeadlineError(f"{error.message}; whether {spec.name} was created is not known") from cause
+        raise DeadlineError(f"{error.message}; whether that was done for {machine.name} is not known") from cause
 
 
 def created(name: str, spec: MachineSpec, machine: Machine) -> Machine:

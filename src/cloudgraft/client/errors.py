@@ -24,6 +24,7 @@ from cloudgraft.sdk.errors import (
 
 ERROR_KEY: Final = "cloudgraft-error"
 RETRY_AFTER_KEY: Final = "cloudgraft-retry-after"
+FINAL_KEY: Final = "cloudgraft-final"
 _TOO_LARGE: Final = "received message larger than max"
 
 
@@ -46,7 +47,8 @@ def error_from_rpc(error: grpc.aio.AioRpcError) -> CloudgraftError:
     metadata = _metadata(error)
     named = error_from_slug(metadata.get(ERROR_KEY, ""))
     kind = named if named is not None and named.status is status else error_from_status(status)
-    return kind(message, retry_after=_seconds(metadata.get(RETRY_AFTER_KEY)))
+    failure = kind(message, retry_after=_seconds(metadata.get(RETRY_AFTER_KEY)))
+    return failure.as_final() if FINAL_KEY in metadata else failure
 
 
 def status_of(error: BaseException) -> StatusCode:

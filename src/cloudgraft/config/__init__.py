@@ -6,12 +6,13 @@ from cloudgraft.config.model import Config
 from cloudgraft.config.options import checked_section, machine_settings
 from cloudgraft.validation.document import Where
 from cloudgraft.validation.options import parse_options, refusals
-from cloudgraft.validation.problems import ConfigError, Problem
+from cloudgraft.validation.problems import ConfigError, Problem, Problems
 
 __all__ = [
     "Config",
     "ConfigError",
     "Problem",
+    "Problems",
     "Where",
     "checked_section",
     "load",

@@ -111,7 +111,9 @@ def missing_prices(config: Config, unpriced: Collection[str]) -> list[Problem]:
     """
     problems: dict[int, Problem] = {}
     for group in config.groups():
-        cloud = config.clouds[group.cloud]
+        cloud = config.clouds.get(group.cloud)
+        if cloud is None:
+            continue  # that is reported already
         limits = (config.guards.max_spend_per_day, cloud.engine.guards.max_spend_per_day)
         if group.id in unpriced and limits != (None, None):
             where = config.where("nodeGroups", group.index, "price")

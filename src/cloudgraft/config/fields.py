@@ -161,7 +161,17 @@ Text = Annotated[StrictStr, AfterValidator(_text), Kind("string")]
 _HOST_PORT = re.compile(r"(?:\[(?P<bracketed>[^\[\]]+)\]|(?P<plain>[^\s:\[\]/]*)):(?P<port>[0-9]{1,5})")
 
 
-def _address(example: str, lowest_port: int) -> Callable[[str], str]:
+def _listening(port: str) -> str:
+    return f"write 127.0.0.1:{port} for this host, 0.0.0.0:{port} for all addresses"
+
+
+def _calling(port: str) -> str:
+    return f"write the host too, for example provider.example:{port}"
+
+
+def _address(example: str, lowest_port: int, with_host: Callable[[str], str]) -> Callable[[str], str]:
+    """``with_host`` completes a bare port."""
+
     def check(value: str) -> str:
         if value.startswith("unix:"):
             if not value.startswith("unix:/"):
@@ -169,15 +179,15 @@ def _address(example: str, lowest_port: int) -> Callable[[str], str]:
             return value
         match = _HOST_PORT.fullmatch(value)
         if match is None:
+            if value.isdecimal():
+                raise refuse("is a port without a host", with_host(value))
             if "://" in value:
                 raise refuse("is an address without scheme and path", f"for example {example}")
             if value.count(":") > 1 and not value.startswith("["):
                 raise refuse("an IPv6 address goes into brackets", "for example [::1]:8086")
             raise refuse("must be host:port", f"for example {example}")
         if not match["bracketed"] and not match["plain"]:
-            raise refuse(
-                "has no host", f"0.0.0.0:{match['port']} for all addresses, 127.0.0.1:{match['port']} for this host"
-            )
+            raise refuse("has no host", with_host(match["port"]))
         if not lowest_port <= int(match["port"]) <= 65535:
             raise refuse(f"the port must be between {lowest_port} and 65535", f"for example {example}")
         return value
@@ -185,8 +195,29 @@ def _address(example: str, lowest_port: int) -> Callable[[str], str]:
     return check
 
 
-ListenAddress = Annotated[StrictStr, AfterValidator(_address("127.0.0.1:8086", 0)), Kind("address to listen on")]
-RemoteAddress = Annotated[StrictStr, AfterValidator(_address("provider.example:8086", 1)), Kind("address")]
+def _not_a_port(with_host: Callable[[str], str]) -> BeforeValidator:
+    """Answers a bare port, which YAML reads as a number, with an address that works."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 65535:
+            raise refuse("is a port without a host", with_host(str(value)))
+        return value
+
+    return BeforeValidator(check)
+
+
+ListenAddress = Annotated[
+    StrictStr,
+    _not_a_port(_listening),
+    AfterValidator(_address("127.0.0.1:8086", 0, _listening)),
+    Kind("address to listen on"),
+]
+RemoteAddress = Annotated[
+    StrictStr,
+    _not_a_port(_calling),
+    AfterValidator(_address("provider.example:8086", 1, _calling)),
+    Kind("address"),
+]
 
 
 def is_loopback(address: str) -> bool:

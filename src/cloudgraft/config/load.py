@@ -13,30 +13,40 @@ from pydantic import ValidationError
 from cloudgraft.config.checks import cross_checks
 from cloudgraft.config.fields import LoadContext
 from cloudgraft.config.model import Config
+from cloudgraft.config.rest import valid_rest
 from cloudgraft.config.section import Section, hide_secrets
 from cloudgraft.validation.document import Document, Entry, read_file, read_yaml
 from cloudgraft.validation.explain import explain
-from cloudgraft.validation.problems import ConfigError, Problem
+from cloudgraft.validation.problems import ConfigError, Problem, Problems
 
 S = TypeVar("S", bound=Section)
 _SMALLEST = "the least is, in two lines: cluster: prod / providers: [{type: memory}]"
 
 
-def load(path: Path, *, overrides: Mapping[str, object] | None = None) -> Config:
+def load(
+    path: Path,
+    *,
+    overrides: Mapping[str, object] | None = None,
+    find: Callable[[Config], object] | None = None,
+) -> Config:
     """Reads and checks a file.
 
     Relative paths in it start at its own directory. ``overrides`` are values from the command line by dotted key,
     such as ``{"server.listen": "127.0.0.1:0"}``; they win over those in the file and are checked with them. None is not
     given.
+
+    ``find`` raises ConfigError with more problems, such as those that drivers find. It is called only for a file that
+    has problems already, with the valid rest of it, so that all of them are reported together.
     """
-    return parse(read_file(path, _SMALLEST), path.absolute().parent, name=str(path), overrides=overrides)
+    text, base_dir = read_file(path, _SMALLEST), path.absolute().parent
+    return _parse(text, base_dir, str(path), overrides, find)
 
 
 def parse(
     text: str, base_dir: Path, *, name: str = "cloudgraft.yaml", overrides: Mapping[str, object] | None = None
 ) -> Config:
     """As :func:`load`, for a text; ``name`` is the file name in its problems."""
-    return _config(_document(text, name, _SMALLEST, overrides), base_dir)
+    return _parse(text, base_dir, name, overrides, None)
 
 
 def load_other(
@@ -69,13 +79,45 @@ def with_groups(config: Config, entries: Sequence[Mapping[str, object]]) -> Conf
     return _config(Document(name=document.name, root=whole, overridden=set(document.overridden)), where.base_dir)
 
 
+def _parse(
+    text: str,
+    base_dir: Path,
+    name: str,
+    overrides: Mapping[str, object] | None,
+    find: Callable[[Config], object] | None,
+) -> Config:
+    document = _document(text, name, _SMALLEST, overrides)
+    try:
+        return _config(document, base_dir)
+    except ConfigError as error:
+        if find is None:
+            raise
+        raise ConfigError(Problems([*error.problems, *_in_rest(document, base_dir, find)])) from None
+
+
+def _in_rest(document: Document, base_dir: Path, find: Callable[[Config], object]) -> Iterable[Problem]:
+    """The problems that ``find`` finds in the valid rest of a file."""
+    context = _context(base_dir)
+    left = valid_rest(document.root.value, Config, lambda value: Config.model_validate(value, context=context))
+    if left is None:
+        return ()
+    config, rest = left
+    more = Problems()
+    with more.collecting():
+        find(config.read_from(document, base_dir))
+    return rest.news(more)
+
+
 def _config(document: Document, base_dir: Path) -> Config:
-    context = LoadContext(
+    return _validated(document, Config, cross_checks, _context(base_dir)).read_from(document, base_dir)
+
+
+def _context(base_dir: Path) -> LoadContext:
+    return LoadContext(
         base_dir=base_dir,
         provider_types=_installed("cloudgraft.providers"),
         driver_types=_installed("cloudgraft.drivers"),
     )
-    return _validated(document, Config, cross_checks, context).read_from(document, base_dir)
 
 
 def _installed(group: str) -> frozenset[str]:

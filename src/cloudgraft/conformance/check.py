@@ -11,7 +11,7 @@
 
 A check passes when it returns. It raises :class:`Violation` when the server broke a rule, :class:`NotJudged` when the
 server has no such feature or the kit's config no such hook, :class:`Hindered` when something that another check is
-about stands in the way.
+about stands in the way, and :class:`Inconclusive` when the cloud behind it does not allow a verdict.
 """
 
 from __future__ import annotations
@@ -39,6 +39,10 @@ class NotJudged(Exception):  # noqa: N818 - likewise
 
 class Hindered(Exception):  # noqa: N818 - likewise
     """The check cannot begin because of a failure that another check is about."""
+
+
+class Inconclusive(Exception):  # noqa: N818 - likewise
+    """The cloud did not allow a verdict; says what is needed for one."""
 
 
 class Need(enum.Enum):

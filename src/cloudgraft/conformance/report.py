@@ -18,6 +18,8 @@ class Status(enum.StrEnum):
     """The server declares the feature absent, or the kit's config does not give the hook that it needs."""
     BLOCKED = "blocked"
     """Follows from another failure."""
+    INCONCLUSIVE = "inconclusive"
+    """The cloud did not allow a verdict: no room, or too many calls whose outcome is unknown. Says what is needed."""
     ERROR = "error"
     """Could not be judged: the kit, or the connection to the server, failed."""
 
@@ -68,9 +70,21 @@ class Report:
     @property
     def is_passed(self) -> bool:
         """Nothing of level must or should failed, everything could be judged, and nothing is left behind."""
+        return not self.is_broken and not self.count(Status.INCONCLUSIVE)
+
+    @property
+    def is_broken(self) -> bool:
+        """A rule is broken, the kit failed, or machines are left behind. Inconclusive checks break nothing."""
         if self.left_behind or self.count(Status.ERROR):
-            return False
-        return all(result.level is Level.NOTE for result in self.failures)
+            return True
+        return any(result.level is not Level.NOTE for result in self.failures)
+
+    @property
+    def exit_code(self) -> int:
+        """For a command: 0 passed, 1 broken, 3 not broken but inconclusive."""
+        if self.is_broken:
+            return 1
+        return 0 if self.is_passed else 3
 
     def count(self, status: Status) -> int:
         """The number of checks with this status."""

@@ -12,7 +12,7 @@ from typing import Final
 from cloudgraft.client.cloud_config import CloudConfig
 from cloudgraft.client.connection import Connection
 from cloudgraft.conformance.calls import Calls, Probe, expected_failures
-from cloudgraft.conformance.check import Check, Hindered, NotJudged, Violation
+from cloudgraft.conformance.check import Check, Hindered, Inconclusive, NotJudged, Violation
 from cloudgraft.conformance.checks import CHECKS
 from cloudgraft.conformance.hooks import to_its_end
 from cloudgraft.conformance.kit import KitConfig
@@ -78,7 +78,12 @@ async def _give_back(stage: Stage, group: str) -> list[str]:
 
 Progress = Callable[[Result], None]
 _OLD_DEADLINE: Final = timedelta(seconds=5)  # releases before 1.29 know no other (R6)
-_ENDINGS: Final = {Violation: Status.FAILED, NotJudged: Status.SKIPPED, Hindered: Status.BLOCKED}
+_ENDINGS: Final = {
+    Violation: Status.FAILED,
+    NotJudged: Status.SKIPPED,
+    Hindered: Status.BLOCKED,
+    Inconclusive: Status.INCONCLUSIVE,
+}
 _REASONS: Final = (Status.FAILED, Status.ERROR)
 _log = logging.getLogger("cloudgraft.conformance")
 
@@ -216,7 +221,7 @@ class Session:
 async def _attempt(check: Check[Stage], stage: Stage) -> tuple[Status, str]:
     try:
         await check.run(stage)
-    except (Violation, NotJudged, Hindered) as finding:
+    except (Violation, NotJudged, Hindered, Inconclusive) as finding:
         return next(status for kind, status in _ENDINGS.items() if isinstance(finding, kind)), str(finding)
     except CloudgraftError as error:
         return Status.ERROR, error.message

@@ -38,7 +38,7 @@ from cloudgraft.discovery.model import (
 )
 from cloudgraft.sdk.errors import ConflictError, DeadlineError, InvalidArgumentError, NotFoundError
 from cloudgraft.web.client import Answer, ClientTls, WebClient
-from cloudgraft.web.pages import etag_of, revision_of
+from cloudgraft.web.pagination import etag_of, revision_of
 
 M = TypeVar("M", bound=Message)
 _PAGE: Final = "500"

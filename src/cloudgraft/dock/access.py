@@ -7,7 +7,7 @@ import enum
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ import grpc.aio
 from cloudgraft.certs.token_file import TokenFile, bearer_of
 from cloudgraft.config.sections.dock import Dock
 from cloudgraft.dock.protocol.messages import Key
+from cloudgraft.net.connections import RateLimitedLog
 from cloudgraft.sdk.errors import AuthenticationError, PermissionDeniedError
 from cloudgraft.server.clients import ConnectionWatch, client_names
 
@@ -23,8 +24,10 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 LOCAL: Final = "local"  # any caller on this host; without TLS and tokens all programs look the same
 _LOG = logging.getLogger("cloudgraft.dock")
-_WARN_EVERY: Final = 60.0  # seconds
-_MOST_WARNED: Final = 1000
+WAYS_TO_SECRETS: Final = (
+    "give it a tokenFile in dock.drivers, or dock.tls with a certificate; for a driver of 2018, which can send "
+    "neither, dock.allowLocalSecrets: true trusts every program on this host"
+)
 
 
 class Role(enum.Enum):
@@ -39,6 +42,8 @@ class CallerIdentity:
     """An authenticated caller."""
 
     name: str
+    is_proved: bool = True  # by a certificate or a token; False: all that is known is that it runs on this host
+    gets_secrets: bool = True
     registers: frozenset[Key] | None = frozenset()  # keys that it may register as a driver; None: all
     uses: frozenset[Key] | None = frozenset()  # keys whose drivers it may use as an engine; None: all
 
@@ -145,19 +150,21 @@ class CallerAccess:
         *,
         secure: bool,
         for_engines: bool = False,
+        local_secrets: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``secure`` says whether the listener has TLS.
 
         ``for_engines`` is for a dock that serves remote engines: without configured engines, ``local`` may be one.
+        ``local_secrets`` gives ``local`` the secrets too: it has proved nothing, so by default it gets none.
         """
         self._for_engines = for_engines
+        self._local_secrets = local_secrets
         self._secure = secure
-        self._clock = clock
         self._known: dict[str, _Known] = {}
         self._local: CallerIdentity | None = None
         self._callbacks: list[Callable[[CallerIdentity], None]] = []
-        self._warned: dict[str, float] = {}
+        self._refusals = RateLimitedLog(_LOG, clock=clock)
         self.watch: ConnectionWatch | None = None  # reserves connections for known callers
         self.replace(rules)
 
@@ -165,8 +172,10 @@ class CallerAccess:
         """Calls back at once for each identity that was removed or lost rights."""
         self._callbacks.append(callback)
 
-    def replace(self, rules: Sequence[CallerRule]) -> None:
+    def replace(self, rules: Sequence[CallerRule], *, local_secrets: bool | None = None) -> None:
         """Applies the rules of a new configuration, and calls back for identities that were removed or changed."""
+        if local_secrets is not None:
+            self._local_secrets = local_secrets
         self._replace(rules, self._everyone(rules))
 
     def _replace(self, rules: Sequence[CallerRule], everyone: CallerIdentity | None) -> None:
@@ -191,9 +200,16 @@ class CallerAccess:
     def identify(self, context: Context) -> CallerIdentity | None:
         """Returns the caller by its certificate or token; None for an unknown one. May be called during a stream."""
         found = self._local if self._local is not None else self._identify(context)
-        if self.watch is not None:
-            (self.watch.refused if found is None else self.watch.trust)(context.peer())
+        if self.watch is not None and found is None:
+            self.watch.refused(context.peer())
+        elif found is not None and found.is_proved:
+            self.trust(context)
         return found
+
+    def trust(self, context: Context) -> None:
+        """Keeps the connection when the listener has too many: the caller has proved who it is, or is registered."""
+        if self.watch is not None:
+            self.watch.trust(context.peer())
 
     def _identify(self, context: Context) -> CallerIdentity | None:
         self.look()
@@ -218,13 +234,14 @@ class CallerAccess:
     def _everyone(self, rules: Sequence[CallerRule]) -> CallerIdentity | None:
         if self._secure or any(rule.token_file for rule in rules):
             return None
+        local = CallerIdentity(name=LOCAL, is_proved=False, gets_secrets=self._local_secrets, registers=None)
         if not rules:
-            return CallerIdentity(name=LOCAL, registers=None, uses=None if self._for_engines else frozenset())
+            return replace(local, uses=None if self._for_engines else frozenset())
         by_role = {role: [rule.keys for rule in rules if rule.role is role] for role in Role}
         uses = frozenset[Key]().union(*by_role[Role.ENGINE])
         if not by_role[Role.DRIVER]:
-            return CallerIdentity(name=LOCAL, registers=None, uses=uses)
-        return CallerIdentity(name=LOCAL, registers=frozenset[Key]().union(*by_role[Role.DRIVER]), uses=uses)
+            return replace(local, uses=uses)
+        return replace(local, registers=frozenset[Key]().union(*by_role[Role.DRIVER]), uses=uses)
 
     @staticmethod
     def _kept(old: _Known | None, rule: CallerRule) -> _Known:
@@ -248,14 +265,12 @@ class CallerAccess:
 
     def _warn(self, names: Sequence[str], peer: str) -> None:
         """Warns once a minute for each client, because a misconfigured one retries for ever."""
-        who = ", ".join(names) or peer.rpartition(":")[0]
-        now = self._clock()
-        level = logging.WARNING if now - self._warned.get(who, -_WARN_EVERY) >= _WARN_EVERY else logging.DEBUG
-        if level == logging.WARNING:
-            recent = {client: at for client, at in self._warned.items() if now - at < _WARN_EVERY}
-            self._warned = {**recent, who: now} if len(recent) < _MOST_WARNED else {who: now}
-        what = "refused a caller that is in neither dock.drivers nor dock.engines: %s"
-        _LOG.log(level, what, ", ".join(names) or "no name, and no token that is known", extra={"peer": peer})
+        self._refusals.warning(
+            "refused a caller that is in neither dock.drivers nor dock.engines: %s",
+            ", ".join(names) or "no name, and no token that is known",
+            who=tuple(names) or peer.rpartition(":")[0],
+            extra={"peer": peer},
+        )
 
 
 def _token_of(context: Context) -> bytes:

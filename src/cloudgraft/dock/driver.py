@@ -8,8 +8,8 @@ connection ended has an unknown outcome (law 3).
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,7 @@ from cloudgraft.client import Address, CloudConfig
 from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.hub.hub import Hub
 from cloudgraft.dock.protocol.messages import Key
+from cloudgraft.dock.protocol.texts import TextClasses, check_texts
 from cloudgraft.dock.slot import HubSlot, RemoteSlot
 from cloudgraft.sdk.driver import (
     Driver,
@@ -31,11 +32,12 @@ from cloudgraft.sdk.driver import (
     Shape,
     check_provider_id,
 )
-from cloudgraft.sdk.errors import DeadlineError, UnavailableError
+from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError, UnavailableError
 from cloudgraft.sdk.flaws import Flaws
 
 log = logging.getLogger("cloudgraft.dock")
 
+_MOST_LOGGED: Final = 20  # texts
 _USUAL: Final = timedelta(seconds=110)  # for a create or delete: the engine waits for 120
 # Assumed before a driver has ever connected: the traits with which the engine creates and deletes least.
 _UNTIL_KNOWN: Final = DriverTraits(ownership=Ownership.NAME, complete_list=False, list_delay=timedelta(days=1))
@@ -62,6 +64,9 @@ class DockOptions:
     idempotency: Idempotency = Idempotency.NONE
     list_delay: timedelta = timedelta(seconds=30)
     complete_list: bool = True
+    max_in_flight: int = 1  # calls at once for a driver that does not declare it: those of 2018 handle one by one
+    # By a text of a failed create: the name of the error that it means. For drivers of 2018, whose errors are texts.
+    error_texts: Mapping[str, str] = field(default_factory=dict)
     providerID: str = ""  # noqa: N815 - the key in the file is spelt as Kubernetes spells it
     providerIDBy: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # noqa: N815 - the same
 
@@ -75,6 +80,9 @@ class DockOptions:
         self._check_address(flaws)
         flaws.expect_positive(createTimeout=self.create_timeout, listTimeout=self.list_timeout)
         flaws.expect_not_negative(listDelay=self.list_delay)
+        flaws.expect_positive(maxInFlight=self.max_in_flight)
+        for text, flaw in check_texts(self.error_texts):
+            flaws.tell(("errorTexts", text), flaw)
         with flaws.at("providerID"):
             check_provider_id(self.providerID)
         flaws.raise_any()
@@ -121,6 +129,7 @@ class DockOptions:
             complete_list=self.complete_list,
             provider_id=self.providerID,
             provider_id_by=self.providerIDBy,
+            max_calls=self.max_in_flight,
         )
 
 
@@ -139,10 +148,18 @@ class DockDriver(Driver):
         self._options = options
         self._is_known = False
         self._slot: HubSlot | RemoteSlot | None = None
+        self._texts = TextClasses(options.error_texts)
+        self._logged: set[str] = set()  # error texts without a class
         if options.address:
-            self._slot = RemoteSlot(options.key, options.machine_class, options.remote(), options.token_file)
+            self._slot = RemoteSlot(
+                options.key,
+                options.machine_class,
+                options.remote(),
+                options.token_file,
+                max_in_flight=options.max_in_flight,
+            )
         elif hub is not None:
-            self._slot = HubSlot(hub, classes, options.key, options.machine_class)
+            self._slot = HubSlot(hub, classes, options.key, options.machine_class, max_in_flight=options.max_in_flight)
 
     @property
     def key(self) -> Key:
@@ -168,7 +185,12 @@ class DockDriver(Driver):
         slot = await self._ready()
         declared = self.traits.create_timeout
         usual = declared * 11 / 12 if declared else _USUAL
-        return await slot.create(spec, self._options.create_timeout or usual)
+        try:
+            return await slot.create(spec, self._options.create_timeout or usual)
+        except CloudgraftError as error:
+            if not error.is_final:
+                raise
+            raise self._classified(error) from error
 
     async def delete(self, machine: Machine) -> None:
         """Raises NotFoundError when the driver says that the machine is gone."""
@@ -189,6 +211,21 @@ class DockDriver(Driver):
         """The driver's prices."""
         slot = await self._ready()
         return await slot.prices(self._options.list_timeout)
+
+    def _classified(self, error: CloudgraftError) -> CloudgraftError:
+        """Applies `errorTexts` to a text that came without a code; logs one that has no class anywhere."""
+        own = self._texts.own(error.message)
+        if own is not None:
+            return own(error.message, retry_after=error.retry_after).as_final()
+        if isinstance(error, InternalError) and len(self._logged) < _MOST_LOGGED and error.message not in self._logged:
+            self._logged.add(error.message)
+            log.warning(
+                "a driver of 2018 reports an error that is in no table, so the autoscaler gets `internal`, class 99: "
+                "%s. If it is about quota or stock, say so in `errorTexts` of its cloud",
+                error.message,
+                extra={"kind": self._options.kind},
+            )
+        return error
 
     async def _ready(self) -> HubSlot | RemoteSlot:
         """Returns the slot after refreshing the traits: another driver may have taken over the key."""

@@ -14,12 +14,12 @@ from cloudgraft.client.channel import ChannelOptions, ReloadingChannel, read_tok
 from cloudgraft.client.driver_calls import call_driver, created, decoding, unknown_if_cut
 from cloudgraft.dock.classes.declared import mapping_at, text_at
 from cloudgraft.dock.classes.store import MachineClasses
-from cloudgraft.dock.hub.hub import Hub
+from cloudgraft.dock.hub.hub import Hub, HubSettings
 from cloudgraft.dock.protocol.codes import Verb
 from cloudgraft.dock.protocol.messages import Answer, ClassRef, Key, MachineClass, Operation
 from cloudgraft.dock.protocol.v1 import converted
 from cloudgraft.engine.groups.templates import ARCH, REGION, ZONE
-from cloudgraft.sdk.common.event_loop import in_slices
+from cloudgraft.sdk.common.event_loop import call_timer, in_slices
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import (
     InternalError,
@@ -106,14 +106,16 @@ class HubSlot:
         key: Key,
         machine_class: str,
         within: timedelta = timedelta(minutes=10),
+        max_in_flight: int = 1,
     ) -> None:
-        """``within`` is the time limit of a call that has none of its own."""
+        """``within`` is the time limit of a call that has none of its own; ``max_in_flight`` is for drivers of v0."""
         self.name = f"the driver of {key}"
         self._hub = hub
         self._classes = classes
         self._key = key
         self._class = machine_class
         self._within = within
+        self._max_in_flight = max_in_flight
 
     async def describe(self) -> DriverTraits | None:
         """The traits of the driver's hello; None: it declares none. Raises UnavailableError when it is away."""
@@ -169,10 +171,14 @@ class HubSlot:
         return await self._checked(await self._call(Verb.PRICES, within), Price)
 
     async def _call(self, verb: Verb, within: timedelta | None, **about: Any) -> Answer:
-        timeout = self._within if within is None else within
-        return await self._hub.call(
-            self._key, Operation(verb=verb, class_ref=self._class_ref(verb), timeout=timeout, **about)
+        operation = Operation(
+            verb=verb,
+            class_ref=self._class_ref(verb),
+            timeout=self._within if within is None else within,
+            max_in_flight=self._max_in_flight,
+            **about,
         )
+        return await self._hub.call(self._key, operation)
 
     def _class_ref(self, verb: Verb) -> ClassRef:
         if self._classes is None:
@@ -213,6 +219,9 @@ Reply = TypeVar("Reply", bound=Message)
 KIND_KEY: Final = "cloudgraft-kind"
 API_VERSION_KEY: Final = "cloudgraft-api-version"
 CLASS_KEY: Final = "cloudgraft-machine-class"
+MAX_IN_FLIGHT_KEY: Final = "cloudgraft-max-in-flight"
+SECONDS_KEY: Final = "cloudgraft-seconds"  # for the driver's answer; the call itself may also wait in the dock
+_IN_QUEUE: Final = timedelta(seconds=HubSettings().queue)
 _DESCRIBE: Final = timedelta(seconds=10)
 _RETIRE: Final = 120.0  # seconds for calls under way when certificates have changed
 _LONGEST_ANSWER: Final = 64 * 1024 * 1024
@@ -227,7 +236,9 @@ class RemoteSlot:
     Uses certificates and tokens that are replaced on disk from the next call on.
     """
 
-    def __init__(self, key: Key, machine_class: str, config: CloudConfig, token_file: Path | None) -> None:
+    def __init__(
+        self, key: Key, machine_class: str, config: CloudConfig, token_file: Path | None, *, max_in_flight: int = 1
+    ) -> None:
         """Reads the certificates. Without TLS, only a dock on this machine is allowed."""
         if not config.is_encrypted and not config.address.is_loopback:
             raise InvalidArgumentError(
@@ -235,7 +246,12 @@ class RemoteSlot:
                 "secrets. Set caFile, and certFile with keyFile or a tokenFile"
             )
         self.name = f"the dock at {config.address}"
-        self._selection = ((KIND_KEY, key.kind), (API_VERSION_KEY, key.api_version), (CLASS_KEY, machine_class))
+        self._selection = (
+            (KIND_KEY, key.kind),
+            (API_VERSION_KEY, key.api_version),
+            (CLASS_KEY, machine_class),
+            (MAX_IN_FLIGHT_KEY, str(max_in_flight)),
+        )
         self._token_file = token_file
         self._token = ""
         self._channel = ReloadingChannel(config, _channel_options(), retire=_RETIRE)
@@ -261,8 +277,10 @@ class RemoteSlot:
         return created(self.name, spec, wire.machine_from_pb(answer.machine))
 
     async def delete(self, machine: Machine, within: timedelta) -> None:
-        """Calls Delete."""
-        await self._ask("Delete", pb.DeleteRequest(machine=wire.machine_to_pb(machine)), pb.DeleteResponse, within)
+        """Calls Delete. A connection that breaks meanwhile is a DeadlineError: the machine may be gone."""
+        request = pb.DeleteRequest(machine=wire.machine_to_pb(machine))
+        with unknown_if_cut(machine):
+            await self._ask("Delete", request, pb.DeleteResponse, within)
 
     async def list(self, within: timedelta) -> Sequence[Machine]:
         """Calls List; the whole list is one response."""
@@ -290,9 +308,13 @@ class RemoteSlot:
             return await converted(convert, (), kind, memoryview(data))
 
     async def _call(self, rpc: str, request: Message, within: timedelta) -> bytes:
-        metadata = self._metadata()
+        """Makes a call. The dock limits the driver's time, from when it sends the call; here the queue counts too."""
+        metadata = (*self._metadata(), (SECONDS_KEY, f"{within.total_seconds():g}"))
         self._channel.reload()
         seconds = within.total_seconds()
+        if rpc != "Describe":  # the dock answers that itself
+            call_timer().hold(_IN_QUEUE.total_seconds())
+            seconds += _IN_QUEUE.total_seconds()
         return await call_driver(self.name, self._channel.get(), rpc, request, seconds=seconds, metadata=metadata)
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:

@@ -230,6 +230,11 @@ _TLS: Final = {
         why="Anyone who reaches the port can create and delete machines.",
         fix="cloudgraft certs init certs --host NAME, then server.tls in place of server.insecure",
     ),
+    "dock-local-secrets": _warning(
+        "The dock gives secrets to drivers that prove nothing",
+        why="Any program on this host can register as a driver and read the credentials of its machine classes.",
+        fix="give each driver a tokenFile in dock.drivers, and remove dock.allowLocalSecrets",
+    ),
     "tls-unreadable": _error(
         "A certificate cannot be read",
         why="The side that should present it cannot, and the connection fails.",

@@ -49,6 +49,7 @@ class Settings:
     file: str
     has_tls: bool = False
     is_insecure: bool = False
+    gives_local_secrets: bool = False  # dock.allowLocalSecrets
     allowed_clients: tuple[str, ...] = ()
     deadline: timedelta = timedelta(seconds=4.5)
     force_options: bool = False

@@ -201,6 +201,10 @@ class Engine:
         """Whether a new configuration waits for the next Refresh."""
         return self._pending is not None
 
+    def is_pending(self, group: str) -> bool:
+        """Whether the configuration that waits for the next Refresh has this group."""
+        return self._pending is not None and any(declared.id == group for declared in self._pending.groups)
+
     def traits(self, cloud: str) -> DriverTraits:
         """The traits that the cloud's driver declares."""
         worker = self.workers.get(cloud)

@@ -136,9 +136,10 @@ class GuardUsage:
             self._add(cloud, wanted)
         return refusal
 
-    def refusal(self, cloud: str, hourly: Decimal | None) -> ErrorRecord | None:
-        """Why one more machine may not be requested; None when it may. Counts nothing."""
-        return self._refusal(cloud, Tally(machines=1, waiting=1, spend=float(hourly or 0)), orders_to_come=1)
+    def refusal(self, cloud: str, hourly: Decimal | None, *, count: int = 1) -> ErrorRecord | None:
+        """Why so many more machines may not be requested; None when they may. Counts nothing."""
+        wanted = Tally(machines=count, waiting=count, spend=count * float(hourly or 0))
+        return self._refusal(cloud, wanted, orders_to_come=count)
 
     def order(self, cloud: str, *, is_first: bool) -> ErrorRecord | None:
         """Why no create call may be made now for a requested machine; None when it may. ``is_first``: its first call.

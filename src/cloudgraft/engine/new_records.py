@@ -105,6 +105,7 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "increase": (logging.INFO, "the autoscaler requested machines"),
     "decrease": (logging.INFO, "the autoscaler cancelled machines that never came"),
     "delete": (logging.INFO, "the autoscaler deleted machines"),
+    "scale": (logging.WARNING, "an operator changed the size of a group"),
     "state": (logging.INFO, "a machine changed its state; a warning when it has failed"),
     "retry": (logging.INFO, "a call to a cloud failed and will be retried"),
     "unsettled": (logging.WARNING, "the outcome of a call is unknown; a list will show it"),

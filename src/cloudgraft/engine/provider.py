@@ -11,7 +11,7 @@ from cloudgraft.engine.fleet import Group
 from cloudgraft.engine.groups.prices import node_price, pod_price
 from cloudgraft.engine.guards import HOUR
 from cloudgraft.engine.machines.decide import failure
-from cloudgraft.engine.machines.states import amend, is_given_up, is_lost, move
+from cloudgraft.engine.machines.states import amend, delete, is_given_up, is_lost, move
 from cloudgraft.engine.new_records import about, happened, wanted
 from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError, UnsupportedError
 from cloudgraft.sdk.pod_requests import pod_requests
@@ -221,7 +221,7 @@ class EngineProvider(Provider):
         final += [amend(r, error=None) for r in found.values() if r.state is State.DELETING and is_given_up(r)]
         if not unwanted:
             return Change(machines=final)
-        records = [_given_up(record, now) for record in unwanted]
+        records = [delete(record, now) for record in unwanted]
         cloud = self._group(group_id).spec.cloud
         message = f"the autoscaler deleted {len(records)}"
         events = [happened("delete", now, message, cloud=cloud, group=group_id, machines=[r.name for r in records])]
@@ -254,11 +254,6 @@ class EngineProvider(Provider):
         if group is None:
             raise NotFoundError(f"there is no node group {group_id!r}")
         return group
-
-
-def _given_up(record: MachineRecord, now: float) -> MachineRecord:
-    is_nothing = record.presence is Presence.NONE
-    return move(record, State.GONE if is_nothing else State.DELETING, now)
 
 
 def _asked_for(record: MachineRecord, now: float) -> Event:

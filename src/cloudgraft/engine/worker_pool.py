@@ -10,6 +10,7 @@ from typing import Final
 from cloudgraft.engine.context import EngineContext
 from cloudgraft.engine.groups.desired import CloudDeclaration
 from cloudgraft.engine.reconcile.worker import Worker
+from cloudgraft.sdk.common.causes import cause
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError
 
@@ -47,7 +48,7 @@ def made(name: str, declared: CloudDeclaration) -> Driver:
         return declared.make()
     except Exception as error:
         log.exception("a driver cannot be made", extra={"cloud": name})
-        known = error.message if isinstance(error, CloudgraftError) else f"{type(error).__name__}, see the log"
+        known = error.message if isinstance(error, CloudgraftError) else f"{cause(error)}, see the log"
         return NoDriver(f"its driver cannot be made ({known}); correct that, and change the cloud or restart")
 
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from cloudgraft.joining.chores import Chore, ClusterSettings, RemoveNode, TendNode, chores
 from cloudgraft.joining.claims import Claim, JoinedNode, Stage
 from cloudgraft.joining.match import Matches, Problem, ProblemKind, Rivals, matched, rivals
+from cloudgraft.joining.node_changes import ClusterSettings, NodeChange, RemoveNode, UpdateNode, node_changes
 from cloudgraft.kube.attempts import Attempts
 from cloudgraft.kube.objects import NODES, Node, PatchStyle
 from cloudgraft.kube.watched import Watched
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("cloudgraft.joining")
 _AT_ONCE: Final = 8  # calls at a time
-_PER_ROUND: Final = 200  # chores; then it decides again
+_PER_ROUND: Final = 200  # changes; then it decides again
 _PAUSE: Final = 0.05  # seconds before a round, because changes seldom come alone; longer where deciding takes long,
 _SHARE: Final = 20  # so that deciding has no more than this part of the time
 _BETWEEN_ROUNDS: Final = 1.0  # seconds; then retries may be due, and machines may have been gone long enough
@@ -47,7 +47,7 @@ class NodeMaintenance:
     """Makes changes to nodes. Each is harmless when made twice or too late, and touches only the node it names."""
 
     def __init__(
-        self, client: KubeClient, decide: Callable[[], Sequence[Chore]], *, may_act: Callable[[], bool]
+        self, client: KubeClient, decide: Callable[[], Sequence[NodeChange]], *, may_act: Callable[[], bool]
     ) -> None:
         """``decide`` returns the changes to make now; none while that is unknown. ``may_act``: whether we may."""
         self._client = client
@@ -55,8 +55,8 @@ class NodeMaintenance:
         self._decide = decide
         self._attempts = Attempts()
         self._news = asyncio.Event()
-        self._reported: set[tuple[type[Chore], type[CloudgraftError]]] = set()
-        self.troubles: dict[type[Chore], CloudgraftError] = {}  # current failures, by kind
+        self._reported: set[tuple[type[NodeChange], type[CloudgraftError]]] = set()
+        self.troubles: dict[type[NodeChange], CloudgraftError] = {}  # current failures, by kind
 
     def wake(self) -> None:
         """Starts a round: there may be something to do."""
@@ -72,17 +72,17 @@ class NodeMaintenance:
             await asyncio.sleep(pause)
             self._news.clear()
             began = time.monotonic()
-            chores = self._decide()
+            changes = self._decide()
             pause = max(_PAUSE, (time.monotonic() - began) * _SHARE)
-            await self._carry_out(chores)
+            await self._carry_out(changes)
 
-    async def _carry_out(self, chores: Sequence[Chore]) -> None:
-        keyed = {chore.key: chore for chore in chores}
+    async def _carry_out(self, changes: Sequence[NodeChange]) -> None:
+        keyed = {change.key: change for change in changes}
         self._attempts.keep_only(keyed)
-        for kind in self.troubles.keys() - {type(chore) for chore in chores}:
+        for kind in self.troubles.keys() - {type(change) for change in changes}:
             del self.troubles[kind]
         now = time.monotonic()
-        due = [(key, chore) for key, chore in keyed.items() if self._attempts.is_due(key, now)]
+        due = [(key, change) for key, change in keyed.items() if self._attempts.is_due(key, now)]
         work = deque(due[:_PER_ROUND])
         if len(work) < len(due):
             self._news.set()
@@ -90,57 +90,57 @@ class NodeMaintenance:
             for _ in range(min(_AT_ONCE, len(work))):
                 tasks.create_task(self._work_off(work))
 
-    async def _work_off(self, work: deque[tuple[str, Chore]]) -> None:
+    async def _work_off(self, work: deque[tuple[str, NodeChange]]) -> None:
         while work and self._may_act():
-            key, chore = work.popleft()
+            key, change = work.popleft()
             try:
-                await self._do(chore)
+                await self._do(change)
             except CloudgraftError as error:
-                self._report(chore, error, failures=self._attempts.failed(key, time.monotonic()))
+                self._report(change, error, failures=self._attempts.failed(key, time.monotonic()))
                 if isinstance(error, _HOPELESS):
                     work.clear()
             else:
                 self._attempts.succeeded(key, time.monotonic())
-                self._reported = {entry for entry in self._reported if entry[0] is not type(chore)}
-                self.troubles.pop(type(chore), None)
+                self._reported = {entry for entry in self._reported if entry[0] is not type(change)}
+                self.troubles.pop(type(change), None)
 
-    async def _do(self, chore: Chore) -> None:
-        node = chore.node
-        if isinstance(chore, RemoveNode):
+    async def _do(self, change: NodeChange) -> None:
+        node = change.node
+        if isinstance(change, RemoveNode):
             with suppress(NotFoundError):
                 await self._client.delete(NODES, node.name, uid=node.uid)
-            _LOG.info("removed node %s: its machine %s is gone", node.name, chore.machine)
-        elif isinstance(chore, TendNode):
+            _LOG.info("removed node %s: its machine %s is gone", node.name, change.machine)
+        elif isinstance(change, UpdateNode):
             # With uid and version: not if it is another node by now, nor if it was changed since we read it.
             patch: dict[str, object] = {"metadata": {"uid": node.uid, "resourceVersion": node.version}}
-            if chore.labels:
-                patch["metadata"] = {"uid": node.uid, "resourceVersion": node.version, "labels": dict(chore.labels)}
-            if chore.provider_id:
-                patch["spec"] = {"providerID": chore.provider_id}
+            if change.labels:
+                patch["metadata"] = {"uid": node.uid, "resourceVersion": node.version, "labels": dict(change.labels)}
+            if change.provider_id:
+                patch["spec"] = {"providerID": change.provider_id}
             await self._client.patch(NODES, node.name, patch, style=PatchStyle.MERGE)
-            _LOG.info("node %s is machine %s: %s", node.name, chore.machine, _given(chore))
+            _LOG.info("node %s is machine %s: %s", node.name, change.machine, _given(change))
 
-    def _report(self, chore: Chore, error: CloudgraftError, *, failures: int) -> None:
+    def _report(self, change: NodeChange, error: CloudgraftError, *, failures: int) -> None:
         """Logs one warning per kind of failure, not one per node, and none for a first failure.
 
         A first failure is often harmless: another client was faster, or we were and have not seen it yet. A node that
         has just joined is changed by many clients, one after another. But a forbidden call stays forbidden on a retry.
         """
-        entry = (type(chore), type(error))
+        entry = (type(change), type(error))
         tolerated = 4 if isinstance(error, ConflictError) else 1
         is_trouble = failures > tolerated or isinstance(error, PermissionDeniedError)
         is_news = is_trouble and entry not in self._reported
         if is_trouble:
-            self.troubles[type(chore)] = error
+            self.troubles[type(change)] = error
         if is_news:
             self._reported.add(entry)
         level = logging.WARNING if is_news else logging.DEBUG
-        _LOG.log(level, "cannot update nodes: %s", error, extra={"chore": type(chore).__name__})
+        _LOG.log(level, "cannot update nodes: %s", error, extra={"change": type(change).__name__})
 
 
-def _given(chore: TendNode) -> str:
-    parts = [f"providerID {chore.provider_id}"] if chore.provider_id else []
-    parts += [f"label {key}={value}" for key, value in chore.labels.items()]
+def _given(change: UpdateNode) -> str:
+    parts = [f"providerID {change.provider_id}"] if change.provider_id else []
+    parts += [f"label {key}={value}" for key, value in change.labels.items()]
     return ", ".join(parts)
 
 
@@ -152,8 +152,8 @@ _SETTLES: Final = 10.0  # seconds in which problems of a node that has just join
 _QUICK: Final = 0.005  # seconds; after a match that took longer, the next one waits
 _REST: Final = 20  # times as long as it took
 _AFTER_A_BUG: Final = 5.0  # seconds
-_WHAT: Final[dict[type[Chore], str]] = {
-    TendNode: "nodes get neither providerID nor labels",
+_WHAT: Final[dict[type[NodeChange], str]] = {
+    UpdateNode: "nodes get neither providerID nor labels",
     RemoveNode: "nodes of machines that are gone are not removed",
 }
 
@@ -286,12 +286,12 @@ class Cluster:
         for listener in self._listeners:
             listener()
 
-    def _decide(self) -> list[Chore]:
+    def _decide(self) -> list[NodeChange]:
         if not self.is_known:
             return []
         everyone = self._everyone()
         nodes = {name: node for name in self._match(is_exact=True).nodes if (node := self._node_of(name)) is not None}
-        found, self._in_the_way = chores(
+        found, self._in_the_way = node_changes(
             everyone, nodes, self._settings, gone_since=self._gone_since, now=self._clock()
         )
         self._report((*self._match().problems, *self._in_the_way))

@@ -149,6 +149,11 @@ class Call:
     media_type: str = "application/json"
     right: Right | None = None
 
+    @property
+    def is_change(self) -> bool:
+        """Whether the outcome of the call is unknown when its response is lost."""
+        return self.method != "GET"
+
 
 class Api:
     """A connection to one API. Use it from one event loop."""
@@ -284,7 +289,7 @@ def _open(credentials: Credentials, name: str, timeout: float, networks: Allowed
 def _check(call: Call, answer: httpx2.Response, body: bytes) -> None:
     if not answer.is_success:
         wait = answer.headers.get("Retry-After", "")
-        raise refusal(call.what, answer.status_code, body, retry_after=wait, right=call.right)
+        raise refusal(call.what, answer.status_code, body, is_change=call.is_change, retry_after=wait, right=call.right)
 
 
 @contextmanager

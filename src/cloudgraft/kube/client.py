@@ -165,18 +165,17 @@ class KubeClient:
 
     async def _object(self, kind: Kind[V], call: Call) -> V:
         data = await self._api.call(call)
-        with self._understood(call.what):
+        with self._understood(call.what, is_change=call.is_change):
             return decode_object(kind, data)
 
     @contextmanager
-    def _understood(self, what: str) -> Iterator[None]:
+    def _understood(self, what: str, *, is_change: bool = False) -> Iterator[None]:
         """Maps an undecodable response: it comes from a proxy, or from another server altogether."""
+        unreadable = DeadlineError if is_change else UnavailableError
         try:
             yield
         except (MsgspecError, ValueError, RecursionError) as error:
-            raise self._api.failed(
-                UnavailableError(f"{what}: the answer is not one of a Kubernetes API: {error}")
-            ) from error
+            raise self._api.failed(unreadable(f"{what}: the answer is not one of a Kubernetes API: {error}")) from error
 
 
 def _call(

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cloudgraft.kube.networks import AllowedNetworks
-from cloudgraft.sdk.errors import PreconditionError
+from cloudgraft.sdk.common.extras import check_installed
 
 if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient
@@ -72,7 +71,4 @@ def connect_in_cluster(
 
 
 def _need_the_extra() -> None:
-    if find_spec("lightkube") is None:
-        raise PreconditionError(
-            "to talk to a Kubernetes API, cloudgraft needs lightkube: pip install 'cloudgraft[kubernetes]'"
-        )
+    check_installed("talking to a Kubernetes API", "lightkube", extra="kubernetes")

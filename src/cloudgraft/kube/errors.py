@@ -40,16 +40,19 @@ _BY_CODE: dict[int, type[CloudgraftError]] = {
     503: UnavailableError,
     504: DeadlineError,  # the API server timed out waiting for its store, which may still have done it
 }
+_LOST = frozenset({502, 503})  # may come from a proxy or load balancer that lost the API server's response
 
 
-def refusal(what: str, code: int, body: bytes, *, retry_after: str = "", right: Right | None = None) -> CloudgraftError:
+def refusal(
+    what: str, code: int, body: bytes, *, is_change: bool = False, retry_after: str = "", right: Right | None = None
+) -> CloudgraftError:
     """The error for a response with that code; ``what`` says what was tried, as in "cannot list nodes"."""
     status = _status(body)
     message, details = str(status["message"]), status.get("details")
     # otherwise something other than RBAC denied it
     if code == 403 and right is not None and " cannot " in message:
         what = f"{what}: the account may not {right}: grant it (docs/reference/rbac.md has the rule)"
-    error = _BY_CODE.get(code, InternalError)
+    error = DeadlineError if is_change and code in _LOST else _BY_CODE.get(code, InternalError)
     if code == 409 and status.get("reason") == "AlreadyExists":
         error = AlreadyExistsError
     wait = details.get("retryAfterSeconds") if isinstance(details, dict) else None

@@ -20,6 +20,7 @@ from cloudgraft.liqo.peering.tenancy import cluster_id_of
 from cloudgraft.liqo.placement import CoolDowns
 from cloudgraft.liqo.reservations import MachineReservations
 from cloudgraft.liqo.slices import PROVIDER_ID, Slices
+from cloudgraft.sdk.common.extras import check_installed
 from cloudgraft.sdk.driver import (
     Driver,
     DriverTraits,
@@ -54,7 +55,11 @@ class LiqoDriver(Driver):
     )
 
     def __init__(self, options: LiqoOptions, market: Market | None = None) -> None:
-        """``market`` replaces the discovery client that the options describe."""
+        """``market`` replaces the discovery client that the options describe.
+
+        Raises PreconditionError without the extra.
+        """
+        check_installed("the driver liqo", "lightkube", "httpx2", extra="liqo")
         self._options = options
         self._given = market
         self._work: _Work | None = None

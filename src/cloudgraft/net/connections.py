@@ -17,8 +17,6 @@ from typing import Any, Final
 import prometheus_client
 from prometheus_client import CollectorRegistry, Gauge
 
-from cloudgraft.sdk.common.ratelimit import LogLimit
-
 # -- Metrics -----------------------------------------------------------------------------------------------------------
 
 
@@ -266,19 +264,45 @@ def _peer(connection: socket.socket | None, port: int) -> Peer | None:
 # For log lines that clients can cause.
 
 
+_MOST_NAMED: Final = 100  # clients with a line of their own; the others share one
+_EVERY: Final = 60.0  # seconds between two lines about one client
+
+
+class RepeatLimit:
+    """Lets one line about each client pass in a minute, and counts the others. Thread-safe."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._seen: dict[Hashable, tuple[float, int]] = {}  # when the last line passed, and how many did not since
+
+    def admit(self, who: Hashable = None) -> int | None:
+        """Returns how many lines about this client were dropped since the last one; None: drop this one too."""
+        now = self._clock()
+        with self._lock:
+            if who not in self._seen and len(self._seen) >= _MOST_NAMED:
+                self._seen = {name: seen for name, seen in self._seen.items() if seen[1] or now - seen[0] < _EVERY}
+                who = who if len(self._seen) < _MOST_NAMED else None
+            at, dropped = self._seen.get(who, (now - _EVERY, 0))
+            is_due = now - at >= _EVERY
+            self._seen[who] = (now, 0) if is_due else (at, dropped + 1)
+        return dropped if is_due else None
+
+
 class RateLimitedLog:
-    """Writes at most this many lines a minute. A later line reports how many were dropped."""
+    """Writes one line a minute about each client. It says how many were dropped since the last one. Thread-safe."""
 
-    def __init__(self, logger: logging.Logger, per_minute: int, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Thread-safe."""
+    def __init__(self, logger: logging.Logger, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._logger = logger
-        self._limit = LogLimit(lines_per_second=per_minute / 60, burst_seconds=60.0, report_every=60.0, clock=clock)
+        self._limit = RepeatLimit(clock=clock)
 
-    def warning(self, message: str, *args: object, extra: Mapping[str, object] | None = None) -> None:
+    def warning(
+        self, message: str, *args: object, who: Hashable = None, extra: Mapping[str, object] | None = None
+    ) -> None:
         """Writes the line, or counts it as dropped."""
-        if not self._limit.admit():
-            return
-        dropped = self._limit.dropped()
-        if dropped is not None:
-            self._logger.warning("dropped %d log lines like the next one", dropped.lines)
-        self._logger.warning(message, *args, extra=extra)
+        dropped = self._limit.admit(who)
+        if dropped:
+            more = message + " (and %d times more since the last such line)"
+            self._logger.warning(more, *args, dropped, extra=extra)
+        elif dropped is not None:
+            self._logger.warning(message, *args, extra=extra)

@@ -6,18 +6,16 @@ connection or a crash, gets that response, and nothing is done.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import islice
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from cloudgraft.engine.keyed_requests import Asked, answered, remembered
 from cloudgraft.engine.machines.states import COUNTED
 from cloudgraft.engine.provider import EngineProvider
-from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
+from cloudgraft.sdk.errors import NotFoundError, PreconditionError
 from cloudgraft.sdk.types import NodeRef
-from cloudgraft.store.records import Change, ErrorRecord, MachineRecord, RequestRecord, State
+from cloudgraft.store.records import Change, ErrorRecord, MachineRecord, State
 
 # -- Operations under way ----------------------------------------------------------------------------------------------
 # Read from the journal's records, so that a restart changes none. A machine has one operation that creates it, and
@@ -94,30 +92,6 @@ def _made(record: MachineRecord) -> str:
 # -- Changes -----------------------------------------------------------------------------------------------------------
 
 
-MOST_KEYS: Final = 50_000  # remembered keys: what a front needs in a day, even if it makes changes all the time
-
-
-class KeyReusedError(InvalidArgumentError):
-    """The key was used for another request before."""
-
-    http_status = 422
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """The caller and key of a change, and a fingerprint of the request. Without a key it is never repeated."""
-
-    caller: str
-    key: str
-    fingerprint: str
-
-    @classmethod
-    def of(cls, caller: str, key: str, *what: object) -> Asked:
-        """For a request ``what``, which is any JSON value."""
-        text = json.dumps(what, sort_keys=True)
-        return cls(caller=caller, key=key, fingerprint=hashlib.sha256(text.encode()).hexdigest())
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """The result of a change."""
@@ -162,9 +136,9 @@ class Changes:
         def once() -> Change:
             """Runs in the change's turn: no other change comes between this and the commit."""
             nonlocal answer
-            known = self._engine.fleet.requests.get((asked.caller, asked.key)) if asked.key else None
+            known = answered(self._engine, asked, key="Idempotency-Key")
             if known is not None:
-                answer = _said(known, asked)
+                answer = known
                 return Change()
             if group not in self._engine.fleet.groups:
                 raise NotFoundError(f"there is no node group {group!r}")
@@ -173,26 +147,13 @@ class Changes:
                 "targetSize": self._target(group, change),
                 "operations": [operation_id(r) for r in change.machines],
             }
-            return self._remembered(change, asked, answer) if asked.key else change
+            return remembered(self._engine, change, asked, answer)
 
         await self._provider.order(once)
         return Outcome(target_size=answer["targetSize"], operations=answer["operations"])
-
-    def _remembered(self, change: Change, asked: Asked, answer: Mapping[str, Any]) -> Change:
-        """Stores the key with the response; drops the oldest key when there are too many."""
-        requests = self._engine.fleet.requests
-        surplus = islice(requests, max(0, len(requests) + 1 - MOST_KEYS))
-        record = RequestRecord(**asdict(asked), answer=answer, at=self._engine.clock.now())
-        return replace(change, requests=(record,), removed_requests=tuple(surplus))
 
     def _target(self, group: str, change: Change) -> int:
         """The target after a change that is about to be made."""
         known = self._engine.fleet.machines
         before = sum(r.name in known and known[r.name].state in COUNTED for r in change.machines)
         return self._engine.fleet.groups[group].target + sum(r.state in COUNTED for r in change.machines) - before
-
-
-def _said(known: RequestRecord, asked: Asked) -> Mapping[str, Any]:
-    if known.fingerprint != asked.fingerprint:
-        raise KeyReusedError("this Idempotency-Key was used for another request: use a new one for every change")
-    return known.answer

@@ -13,7 +13,7 @@ from cloudgraft.nodemanager.declared_groups import Declarations, Rules
 from cloudgraft.nodemanager.feed import Feed
 from cloudgraft.sdk.errors import NotFoundError, UnavailableError
 from cloudgraft.store.records import MachineRecord, State
-from cloudgraft.web.pages import page
+from cloudgraft.web.pagination import page
 
 _AWAY = 2.0  # seconds after which to retry at a replica that does not lead
 

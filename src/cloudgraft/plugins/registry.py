@@ -26,6 +26,7 @@ from pydantic import BaseModel
 
 from cloudgraft.config import ConfigError, Where, parse_options
 from cloudgraft.sdk.blocking import AnyDriver, AnyProvider, BlockingDriver, BlockingProvider
+from cloudgraft.sdk.common.extras import install_command
 from cloudgraft.sdk.common.nearest import nearest
 from cloudgraft.sdk.driver import Driver, DriverDeclarations, Place
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, NotFoundError, PreconditionError
@@ -178,7 +179,7 @@ class Extension:
         dist, extras = self.entry_point.dist, self.entry_point.extras
         if not (isinstance(error, ImportError) and dist and extras):
             return ""
-        return f"; pip install '{dist.name}[{','.join(extras)}]'"
+        return f"; {install_command(*extras, package=dist.name)}"
 
     def listing(self) -> Listing:
         """Describes the extension for a listing. Imports the class, and never raises."""

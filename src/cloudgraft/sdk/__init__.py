@@ -37,6 +37,7 @@ from cloudgraft.sdk.errors import (
     UnsupportedError,
 )
 from cloudgraft.sdk.flaws import FlawedError, Flaws
+from cloudgraft.sdk.http_errors import http_error
 from cloudgraft.sdk.pod_requests import pod_requests
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.sdk.quantity import InvalidQuantityError, Quantity
@@ -106,5 +107,6 @@ __all__ = [
     "UnsupportedError",
     "WorkingDirectory",
     "hide",
+    "http_error",
     "pod_requests",
 ]

@@ -1,8 +1,8 @@
 """Runs providers and drivers without ``async``, for clouds whose library blocks.
 
 The methods and their contracts are those of :class:`~cloudgraft.sdk.provider.Provider` and
-:class:`~cloudgraft.sdk.driver.Driver`; read them there. Calls run concurrently in a bounded pool of threads: protect
-shared state with a lock. Calls that change one group never overlap.
+:class:`~cloudgraft.sdk.driver.Driver`; a test holds the docstrings equal. Calls run concurrently in a bounded pool of
+threads.
 """
 
 from __future__ import annotations
@@ -22,107 +22,183 @@ _LISTS: Final = 2  # threads of one driver for lists, shapes and prices
 
 
 class BlockingProvider(ABC):
-    """A :class:`Provider` whose methods are plain functions."""
+    """Node groups, as the autoscaler sees them, for a library that blocks.
 
-    Options: type | None = None  # see Provider
+    The same as :class:`Provider`, with plain methods, which run in threads. Rules for every method:
+
+    - It may be called at any time, before the first :meth:`refresh` too, and in several threads at once: protect
+      shared state with a lock. Calls that change one group never overlap.
+    - The autoscaler times out after 5 s and makes thousands of calls per loop: answer from memory, and record a
+      change instead of waiting until it is done.
+    - Raise an error of :mod:`cloudgraft.sdk.errors`. Anything else is reported to the caller as a bug.
+    - A group id argument was in the latest result of :meth:`node_groups`: cloudgraft refuses others itself.
+    """
+
+    # A dataclass or pydantic model for the provider's `options` in the configuration, as that of a driver: see
+    # cloudgraft.sdk.driver.DriverDeclarations. None: the provider is constructed without arguments.
+    Options: type | None = None
 
     @abstractmethod
     def node_groups(self) -> Sequence[NodeGroup]:
-        """See :meth:`Provider.node_groups`."""
+        """Returns all groups. Ids are unique and stable; ``0 <= min_size <= max_size``.
+
+        Must not fail and must not be partial: the autoscaler takes an error for "no groups at all". It reads the list,
+        and min and max, only after a :meth:`refresh`.
+        """
 
     @abstractmethod
     def node_group_for_node(self, node: NodeRef) -> NodeGroup | None:
-        """See :meth:`Provider.node_group_for_node`."""
+        """Returns the group of a node, or None when it is not yours (such as a control-plane node): never an error.
+
+        Match the provider id, else the name. Must also return the group for ids of instances that never became nodes,
+        for failed ones, and for a node being deleted until its Node object is gone. The group must be one of
+        :meth:`node_groups`, with the same min and max.
+        """
 
     @abstractmethod
     def target_size(self, group: str) -> int:
-        """See :meth:`Provider.target_size`."""
+        """Returns the desired size of the group: machines being created count, machines being deleted do not.
+
+        Must reflect a change in the next call.
+        """
 
     @abstractmethod
     def instances(self, group: str) -> Sequence[Instance]:
-        """See :meth:`Provider.instances`."""
+        """Returns all machines of the group, also those being created or deleted. Ids are unique across all groups.
+
+        List a machine that could not be created as CREATING with an error until :meth:`delete_nodes` deletes it: so the
+        autoscaler learns of a stock-out within one loop.
+        """
 
     @abstractmethod
     def increase_size(self, group: str, delta: int) -> None:
-        """See :meth:`Provider.increase_size`."""
+        """Adds ``delta`` machines (``delta > 0``, and the new target is within max: cloudgraft has checked both).
+
+        Return once the new target is recorded. After an error nothing may have been started; after success the
+        target has grown by exactly ``delta``. Two calls are two increases.
+        """
 
     @abstractmethod
     def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
-        """See :meth:`Provider.delete_nodes`."""
+        """Deletes exactly these machines and lowers the target by the number of those not being deleted already.
+
+        Idempotent: a machine that is being deleted or already gone is not an error and changes nothing. A node of
+        another group is an error, and then no machine may be deleted. Do not check ``min_size``: that is the
+        autoscaler's job, and failed machines must be deleted even below it. Never replace a deleted machine.
+        """
 
     @abstractmethod
     def decrease_target_size(self, group: str, delta: int) -> None:
-        """See :meth:`Provider.decrease_target_size`."""
+        """Cancels up to ``-delta`` requested machines that do not exist yet (``delta < 0``: cloudgraft has checked it).
+
+        Never deletes a machine. The target falls to ``target + delta``, or to the number of existing machines if that
+        is more. It is not an error when nothing can be cancelled.
+        """
 
     def refresh(self) -> None:
-        """See :meth:`Provider.refresh`."""
+        """Called before every loop. An error ends that loop and has no other effect."""
 
     def cleanup(self) -> None:
-        """See :meth:`Provider.cleanup`."""
+        """Called when the autoscaler shuts down. May be called twice or never; must not delete machines."""
 
     def template(self, group: str) -> NodeTemplate:
-        """See :meth:`Provider.template`."""
+        """Returns the template of a new node of the group. Without it a group cannot be scaled up from zero."""
         raise UnsupportedError("this provider has no node templates")
 
     def options(self, group: str, defaults: AutoscalingOptions) -> AutoscalingOptions | None:
-        """See :meth:`Provider.options`."""
+        """Returns the autoscaling options of this group, or None for the autoscaler's defaults.
+
+        ``defaults`` holds the values of the autoscaler's flags. Four fifths of all calls come here: be quick.
+        """
         raise UnsupportedError("this provider has no options of its own")
 
     def node_price(self, node: NodeRef, start: datetime, end: datetime) -> float:
-        """See :meth:`Provider.node_price`."""
+        """Returns the price of a node for that period. The node is mostly a template: use its labels or its name."""
         raise UnsupportedError("this provider knows no prices")
 
     def pod_price(self, pod: Pod, start: datetime, end: datetime) -> float:
-        """See :meth:`Provider.pod_price`."""
+        """Returns the lowest possible price of a pod for that period, on a machine that fits it exactly."""
         raise UnsupportedError("this provider knows no prices")
 
     def gpu_label(self) -> str:
-        """See :meth:`Provider.gpu_label`."""
+        """Returns the key of the label with a node's GPU type; empty when there is none. Must not fail."""
         return ""
 
     def gpu_types(self) -> Collection[str]:
-        """See :meth:`Provider.gpu_types`."""
+        """Returns the GPU types on offer; only used in the autoscaler's metrics."""
         return ()
 
     def start(self) -> None:
-        """See :meth:`Provider.start`."""
+        """Called once before the first call. Raise when the provider cannot be used: the server then does not start."""
 
     def close(self) -> None:
-        """See :meth:`Provider.close`."""
+        """Called once after the last call. Close connections and stop tasks here."""
 
 
 class BlockingDriver(DriverDeclarations, ABC):
-    """A :class:`Driver` whose methods are plain functions."""
+    """Machines in one cloud account, for a library that blocks. Most drivers are of this kind.
+
+    The same as :class:`Driver`, with plain methods, which may wait for the cloud: they run in threads of their own.
+    Every method may be called in several threads at once: protect shared state with a lock. Give every request a
+    timeout: a thread cannot be interrupted, and a driver has few of them.
+
+    Raise an error of :mod:`cloudgraft.sdk.errors`: its class decides whether the engine retries the call and which
+    error the autoscaler gets. Any other exception counts as a bug, and the outcome as unknown.
+    """
 
     @abstractmethod
     def create(self, spec: MachineSpec) -> Machine:
-        """See :meth:`Driver.create`."""
+        """Orders one machine and returns as soon as the cloud has accepted it; it need not be running yet.
+
+        The engine calls it again with the same name after a crash or a lost response; ``traits.idempotency`` declares
+        what happens then. Set ``spec.tags`` on the machine in the same call that creates it.
+
+        Raise DeadlineError when the call was sent and its outcome is not known: no response, a lost connection, a 5xx.
+        The engine then looks for the machine in the list. Most other errors promise that nothing was done, and after a
+        wrong promise the engine creates a second machine: see ``nothing_done`` of the errors.
+        """
 
     @abstractmethod
     def delete(self, machine: Machine) -> None:
-        """See :meth:`Driver.delete`."""
+        """Asks the cloud to delete the machine and everything created for it. A missing machine is not an error.
+
+        Return as soon as the cloud has accepted it: a list shows when the machine is gone. Delete by ``machine_id``; a
+        NotFoundError means that no machine has this id any more.
+        """
 
     @abstractmethod
     def list(self) -> Sequence[Machine]:
-        """See :meth:`Driver.list`."""
+        """Returns every machine in the account that may be ours, from all pages. Raise rather than return a part.
+
+        The engine takes a listed machine as accepted: it comes up by itself, or fails. Where your create takes several
+        steps, leave a half-made machine out of the list: the engine then repeats a create that died, which finishes it.
+        List it as FAILED when no create has continued it for long, so that the engine deletes it.
+
+        A driver of several places that can tell from a machine's id which place it is in may return a
+        :class:`PartialList` when one of them is unavailable.
+        """
 
     def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
-        """See :meth:`Driver.mark`."""
+        """Sets tags on an existing machine, and removes those whose value is None. Its other tags stay.
+
+        Called for machines that an operator adopts or releases. list() must then return the tags as it returns those of
+        create(). Raise NotFoundError when the machine no longer exists, or when its id now belongs to another one.
+        """
         raise UnsupportedError("this driver cannot mark machines that are there already")
 
     def shapes(self) -> Sequence[Shape]:
-        """See :meth:`Driver.shapes`."""
+        """Returns the machine types on offer, each once. Groups of these shapes need no ``template.capacity``."""
         raise UnsupportedError("this driver does not know its cloud's machine types")
 
     def prices(self) -> Sequence[Price]:
-        """See :meth:`Driver.prices`."""
+        """Returns the price of each shape whose price the cloud publishes. A shape left out no longer has a price."""
         raise UnsupportedError("this driver does not know its cloud's prices")
 
     def start(self) -> None:
-        """See :meth:`Driver.start`."""
+        """Called once before the first call. Open connections here. After an error the engine calls it again later."""
 
     def close(self) -> None:
-        """See :meth:`Driver.close`."""
+        """Called once after the last call. Close connections and stop threads here."""
 
 
 AnyDriver = Driver | BlockingDriver

@@ -30,7 +30,8 @@ class Ownership(enum.Enum):
 class Idempotency(enum.Enum):
     """What a second create() with the same name does."""
 
-    TOKEN = "token"  # noqa: S105 - the cloud takes the name as a client token and answers with the first machine
+    # the cloud takes the name as a client token and answers with the first machine
+    TOKEN = "token"  # noqa: S105 - no password
     UNIQUE_NAME = "unique_name"  # the cloud refuses a second machine of that name
     NONE = "none"  # the cloud makes a second machine
 
@@ -45,21 +46,29 @@ class ProviderIdBy(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverTraits:
-    """What a driver declares about its cloud, as data."""
+    """What a driver declares about its cloud, as data. The engine relies on it.
 
-    ownership: Ownership = Ownership.TAGS
-    idempotency: Idempotency = Idempotency.NONE
-    list_delay: timedelta = timedelta(0)  # how long a new machine may be missing from list()
-    complete_list: bool = True  # False: absence from list() proves nothing
+    When you are not certain, declare the weaker value: the engine is then slower, not wrong.
+    """
+
+    ownership: Ownership = Ownership.TAGS  # what proves that a machine is ours; nothing else is ever deleted
+    idempotency: Idempotency = Idempotency.NONE  # what a second create() of the same name does
+    # How long a new machine may be missing from list(), at most. Declared too short, the engine takes a machine that is
+    # not listed yet for one that was never created, and creates another.
+    list_delay: timedelta = timedelta(0)
+    complete_list: bool = True  # False: a machine that is absent from list() may exist nevertheless
     # Such as "acme://{name}", when the providerID is known before the machine exists; empty when it is not.
     provider_id: str = ""
-    provider_id_by: ProviderIdBy = ProviderIdBy.CLOUDGRAFT
+    provider_id_by: ProviderIdBy = ProviderIdBy.CLOUDGRAFT  # who writes the providerID on the node
     user_data_limit: int | None = None  # the most bytes of user data that the cloud accepts; None: no known limit
     catalog_lasts: timedelta = timedelta(hours=1)  # how long the answers of shapes() and prices() are cached
     create_timeout: timedelta | None = None  # for one create(), unless configured; None: the engine's default of 2 min
+    max_calls: int | None = None  # the most create() and delete() at once; None: as many as are configured
 
     def __post_init__(self) -> None:
         """Refuses durations of zero or less, and a providerID that two machines would share."""
+        if self.max_calls is not None and self.max_calls < 1:
+            raise InvalidArgumentError(f"max_calls is {self.max_calls}: it is a number of calls from 1 on, or None")
         if self.user_data_limit is not None and self.user_data_limit < 0:
             raise InvalidArgumentError(f"user_data_limit is {self.user_data_limit}: it is a number of bytes, or None")
         if min(self.catalog_lasts, self.create_timeout or self.catalog_lasts) <= timedelta(0):
@@ -80,33 +89,38 @@ def check_provider_id(pattern: str) -> None:
 class MachineState(enum.Enum):
     """A machine's state as its cloud reports it."""
 
-    PENDING = "pending"
-    RUNNING = "running"
-    STOPPED = "stopped"
-    DELETING = "deleting"
-    FAILED = "failed"
+    PENDING = "pending"  # accepted, and not running yet
+    RUNNING = "running"  # it runs; whether its node has joined is not the driver's concern
+    STOPPED = "stopped"  # it exists and does not run
+    DELETING = "deleting"  # the cloud is deleting it
+    FAILED = "failed"  # it will never run; the engine deletes it and reports the reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSpec:
     """The machine to create. ``name`` never changes. It is the idempotency token: put it where the cloud keeps one."""
 
-    name: str
-    group: str
-    settings: Mapping[str, object] = field(default_factory=dict)  # the group's `machine:` section
-    tags: Mapping[str, str] = field(default_factory=dict)
-    user_data: str = field(default="", repr=False)  # holds secrets
+    name: str  # unique for all time: at most 63 lower-case letters, digits and hyphens
+    group: str  # the id of its node group
+    # The group's `machine:` section as it is in the file, by its keys. ``cloudgraft.validation.read_settings`` makes an
+    # object of your MachineSettings from it.
+    settings: Mapping[str, object] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)  # whose machine it is: set them in the call that creates it
+    user_data: str = field(default="", repr=False)  # for cloud-init or the like; holds secrets: never log it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """A machine as its cloud reports it."""
 
-    name: str
-    machine_id: str  # the cloud's own id
-    provider_id: str | None = None  # the providerID of its node; None while it is not known
-    state: MachineState = MachineState.RUNNING
-    tags: Mapping[str, str] = field(default_factory=dict)
+    name: str  # that of its MachineSpec; for a foreign machine, any name that the cloud has for it
+    machine_id: str  # the cloud's own id, which delete() gets
+    # The `spec.providerID` of its node, byte for byte: the autoscaler matches them by it. None while it is not known.
+    provider_id: str | None = None
+    state: MachineState = MachineState.RUNNING  # PENDING from create() when it is only accepted
+    tags: Mapping[str, str] = field(default_factory=dict)  # all that create() and mark() have set, and others
+    # With a time zone, and the same for the machine's whole life: it tells an id that was reused from the machine that
+    # had it before.
     created_at: datetime | None = None
     reason: str = ""  # why it is in this state, for a person
     addresses: Sequence[str] = ()  # IP addresses and host names by which its node may be known
@@ -142,9 +156,9 @@ class PartialList(list[Machine]):
 class Shape:
     """A machine type and its resources."""
 
-    name: str
-    capacity: Mapping[str, Quantity]
-    labels: Mapping[str, str] = field(default_factory=dict)
+    name: str  # the value of `shape` in the group's `machine:` section
+    capacity: Mapping[str, Quantity]  # cpu, memory and every other resource: {"cpu": Quantity("4"), …}
+    labels: Mapping[str, str] = field(default_factory=dict)  # that every node of this type has by itself
     taints: Sequence[Taint] = ()  # that every node of this type has by itself
     # The shapes that a machine may turn out to have, where that is not certain. A group is only served when its
     # template is true for each of them; the fields above then hold what they have in common. Drivers that are scripts
@@ -157,9 +171,9 @@ class Shape:
 class Price:
     """The price of a shape per hour."""
 
-    shape: str
-    hourly: Decimal
-    currency: str
+    shape: str  # the name of the shape
+    hourly: Decimal  # a Decimal, never a float
+    currency: str  # the same for all prices of a driver, such as "EUR"
 
 
 # -- Declarations ------------------------------------------------------------------------------------------------------
@@ -194,11 +208,13 @@ class DriverDeclarations:
     ``__post_init__`` checks what types cannot: see :class:`~cloudgraft.sdk.flaws.Flaws`.
     """
 
-    # An object of the class may have other traits than the class, such as those that its options set.
+    # What the cloud can do. An object of the class may have other traits than the class, such as those that its options
+    # set.
     traits: DriverTraits = DriverTraits()
-    # For the cloud itself. The driver is then constructed with one argument, an object of this class; else with none.
+    # The class of the cloud's keys in the configuration. The driver is constructed with one argument, an object of it.
+    # None: the cloud has no keys, and the driver is constructed without arguments.
     Options: type | None = None
-    # For the `machine:` section of the cloud's node groups; see also MaxSizeCheck. None: the section is not checked.
+    # The class of the `machine:` section of the cloud's node groups; see also MaxSizeCheck. None: it is not checked.
     MachineSettings: type | None = None
     # True: create() sets `labels` and `taints` of its machine settings on the node. MachineSettings must have both
     # keys; where a group leaves one out, its value is that of the group's template.
@@ -218,11 +234,19 @@ class Driver(DriverDeclarations, ABC):
 
         The engine calls it again with the same name after a crash or a lost response; ``traits.idempotency`` declares
         what happens then. Set ``spec.tags`` on the machine in the same call that creates it.
+
+        Raise DeadlineError when the call was sent and its outcome is not known: no response, a lost connection, a 5xx.
+        The engine then looks for the machine in the list. Most other errors promise that nothing was done, and after a
+        wrong promise the engine creates a second machine: see ``nothing_done`` of the errors.
         """
 
     @abstractmethod
     async def delete(self, machine: Machine) -> None:
-        """Asks the cloud to delete the machine and everything created for it. A missing machine is not an error."""
+        """Asks the cloud to delete the machine and everything created for it. A missing machine is not an error.
+
+        Return as soon as the cloud has accepted it: a list shows when the machine is gone. Delete by ``machine_id``; a
+        NotFoundError means that no machine has this id any more.
+        """
 
     @abstractmethod
     async def list(self) -> Sequence[Machine]:
@@ -245,7 +269,7 @@ class Driver(DriverDeclarations, ABC):
         raise UnsupportedError("this driver cannot mark machines that are there already")
 
     async def shapes(self) -> Sequence[Shape]:
-        """Returns the machine types on offer."""
+        """Returns the machine types on offer, each once. Groups of these shapes need no ``template.capacity``."""
         raise UnsupportedError("this driver does not know its cloud's machine types")
 
     async def prices(self) -> Sequence[Price]:
@@ -253,7 +277,7 @@ class Driver(DriverDeclarations, ABC):
         raise UnsupportedError("this driver does not know its cloud's prices")
 
     async def start(self) -> None:
-        """Called once before the first call."""
+        """Called once before the first call. Open connections here. After an error the engine calls it again later."""
 
     async def close(self) -> None:
-        """Called once after the last call."""
+        """Called once after the last call. Close connections and stop threads here."""

@@ -11,8 +11,8 @@
     ├── RateLimitedError         too many calls; slow down
     ├── AuthenticationError      the cloud does not know who we are
     ├── PermissionDeniedError    the cloud knows who we are, and refuses the call
-    ├── UnavailableError         the other side is unreachable or overloaded
-    ├── DeadlineError            no response in time: the outcome is UNKNOWN
+    ├── UnavailableError         the other side was not reached, or refused before it acted: NOTHING was done
+    ├── DeadlineError            no response, or a server error after the call was sent: the outcome is UNKNOWN
     ├── UnsupportedError         this provider or driver has no such capability
     └── InternalError            a bug, ours or the provider's
 
@@ -20,12 +20,18 @@ Authors raise these and need no others. Any other exception counts as a bug: the
 and the log has the details. The class attributes below are the one table that decides the gRPC status, the HTTP
 status, the autoscaler's error class and the engine's retries; the page ``docs/reference/errors.md`` is generated from
 it.
+
+The most expensive mistake of a driver is a wrong promise. Most classes promise that the call did nothing
+(``nothing_done``): the engine then creates the machine again, or reports it as failed, without looking for it. A
+driver whose create was carried out and that raises such a class buys a second machine. After a 5xx, a timeout or a lost
+connection of a create that was sent, raise DeadlineError. :func:`cloudgraft.sdk.http_error` chooses the class for an
+HTTP status.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from cloudgraft.sdk.secrecy import redacted
 
@@ -55,8 +61,8 @@ class StatusCode(enum.IntEnum):
 class ErrorClass(enum.IntEnum):
     """The autoscaler's classes of instance errors. Both make it back the group off and try another."""
 
-    OUT_OF_RESOURCES = 1
-    OTHER = 99
+    OUT_OF_RESOURCES = 1  # a quota, or a stock-out
+    OTHER = 99  # anything else
 
 
 class Retry(enum.Enum):
@@ -77,8 +83,10 @@ class CloudgraftError(Exception):
     http_status: ClassVar[int] = 500
     error_class: ClassVar[ErrorClass] = ErrorClass.OTHER
     retry: ClassVar[Retry] = Retry.SETTLE_FIRST
+    nothing_done: ClassVar[bool] = False  # the promise that the call changed nothing in the cloud
     slug: ClassVar[str] = "internal"  # its name on the wire and as an instance's error code
     meaning: ClassVar[str] = "a bug; the outcome is unknown"
+    is_final: bool = False  # see as_final()
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         # An author may well hand in another exception, or half a surrogate pair, which no log and no wire can take.
@@ -86,29 +94,47 @@ class CloudgraftError(Exception):
         super().__init__(self.message)
         self.retry_after = retry_after  # seconds; a hint from the other side
 
+    def as_final(self) -> Self:
+        """Marks the error of a create that has failed for good, although the cloud may have made the machine.
+
+        For clouds that report a refusal and a lost response alike. The engine reports the failure to the autoscaler at
+        once, whatever :attr:`retry` says, and does not create the machine again. Lists show whether it exists.
+        """
+        self.is_final = True
+        return self
+
 
 class InvalidArgumentError(CloudgraftError):
-    """The request makes no sense; the same request will never work."""
+    """The request makes no sense; the same request will never work. Nothing was done."""
 
     status = StatusCode.INVALID_ARGUMENT
     http_status = 400
     retry = Retry.NO
+    nothing_done = True
     slug = "invalid_argument"
     meaning = "the request makes no sense, and never will"
 
 
 class NotFoundError(CloudgraftError):
-    """The group, machine or object named does not exist."""
+    """The group, machine or object named does not exist. Nothing was done.
+
+    From delete: the machine is gone. From create: something that it needs is missing, such as its image.
+    """
 
     status = StatusCode.NOT_FOUND
     http_status = 404
     retry = Retry.NO
+    nothing_done = True
     slug = "not_found"
     meaning = "the thing named does not exist"
 
 
 class AlreadyExistsError(CloudgraftError):
-    """Something by that name exists already, and is not the one that was meant."""
+    """Something by that name exists already.
+
+    From create it promises nothing: the machine may be ours, from an earlier call whose response was lost. The engine
+    looks for it in the list.
+    """
 
     status = StatusCode.ALREADY_EXISTS
     http_status = 409
@@ -118,109 +144,127 @@ class AlreadyExistsError(CloudgraftError):
 
 
 class PreconditionError(CloudgraftError):
-    """The request is fine, but not in the state things are in."""
+    """The request is fine, but not possible in the current state. Nothing was done."""
 
     status = StatusCode.FAILED_PRECONDITION
     http_status = 409
     retry = Retry.NO
+    nothing_done = True
     slug = "precondition"
     meaning = "not possible in the present state"
 
 
 class ConflictError(CloudgraftError):
-    """Somebody else changed the same thing at the same time."""
+    """Another caller changed the same thing at the same time. Nothing was done; the engine tries again."""
 
     status = StatusCode.ABORTED
     http_status = 409
     retry = Retry.YES
+    nothing_done = True
     slug = "conflict"
     meaning = "changed by somebody else meanwhile"
 
 
 class QuotaExceededError(CloudgraftError):
-    """The account is not allowed more. Another group may still work."""
+    """The account is not allowed more. Nothing was done; another group may still work."""
 
     status = StatusCode.RESOURCE_EXHAUSTED
     http_status = 403
     error_class = ErrorClass.OUT_OF_RESOURCES
     retry = Retry.NO
+    nothing_done = True
     slug = "quota_exceeded"
     meaning = "the account may not have more"
 
 
 class OutOfStockError(CloudgraftError):
-    """The cloud has no more machines of this kind, here and now."""
+    """The cloud has no more machines of this kind, here and now. Nothing was done."""
 
     status = StatusCode.RESOURCE_EXHAUSTED
     http_status = 409
     error_class = ErrorClass.OUT_OF_RESOURCES
     retry = Retry.NO
+    nothing_done = True
     slug = "out_of_stock"
     meaning = "the cloud has no more of this kind"
 
 
 class RateLimitedError(CloudgraftError):
-    """The cloud asks for fewer calls; nothing was done."""
+    """The cloud asks for fewer calls. Nothing was done; the engine tries again, not before ``retry_after``."""
 
     status = StatusCode.RESOURCE_EXHAUSTED
     http_status = 429
     retry = Retry.YES
+    nothing_done = True
     slug = "rate_limited"
     meaning = "too many calls, nothing was done"
 
 
 class AuthenticationError(CloudgraftError):
-    """The cloud does not accept our credentials."""
+    """The cloud does not accept our credentials. Nothing was done."""
 
     status = StatusCode.UNAUTHENTICATED
     http_status = 401
     retry = Retry.NO
+    nothing_done = True
     slug = "unauthenticated"
     meaning = "the credentials are not accepted"
 
 
 class PermissionDeniedError(CloudgraftError):
-    """The credentials are accepted, but do not allow this."""
+    """The credentials are accepted, but do not allow this. Nothing was done."""
 
     status = StatusCode.PERMISSION_DENIED
     http_status = 403
     retry = Retry.NO
+    nothing_done = True
     slug = "permission_denied"
     meaning = "the credentials do not allow this"
 
 
 class UnavailableError(CloudgraftError):
-    """The other side is away or overloaded, and nothing was done."""
+    """The cloud was not reached, or refused the call before it acted. Nothing was done; the engine tries again.
+
+    For a create or delete, raise it only when that is certain: the connection was refused, or the cloud's
+    documentation promises that this answer comes before it acts. A 503 may come from a proxy whose connection broke
+    after the cloud got the request: raise DeadlineError for it. A list changes nothing, so that any failure of the
+    cloud during a list may be an UnavailableError.
+    """
 
     status = StatusCode.UNAVAILABLE
     http_status = 503
     retry = Retry.YES
+    nothing_done = True
     slug = "unavailable"
-    meaning = "the other side is away or overloaded, nothing was done"
+    meaning = "not reached, or refused before it acted: nothing was done"
 
 
 class DeadlineError(CloudgraftError):
-    """No answer came in time. Whether the thing was done is not known."""
+    """The call was sent and its outcome is not known: no response in time, a lost connection, or a 5xx.
+
+    The engine looks for the machine in the list before it creates or deletes again.
+    """
 
     status = StatusCode.DEADLINE_EXCEEDED
     http_status = 504
     retry = Retry.SETTLE_FIRST
     slug = "deadline"
-    meaning = "no answer in time, the outcome is unknown"
+    meaning = "no answer, or a server error after the call was sent: the outcome is unknown"
 
 
 class UnsupportedError(CloudgraftError):
-    """This provider or driver does not have the capability asked for."""
+    """This provider or driver does not have the capability asked for. Nothing was done."""
 
     status = StatusCode.UNIMPLEMENTED
     http_status = 501
     retry = Retry.NO
+    nothing_done = True
     slug = "unsupported"
     meaning = "this provider or driver has no such capability"
 
 
 class InternalError(CloudgraftError):
-    """A bug: something happened that must not happen, or a provider answered nonsense."""
+    """A bug: something happened that must not happen, or an invalid response. The outcome is not known."""
 
 
 _TABLE: tuple[type[CloudgraftError], ...] = (

@@ -1,10 +1,12 @@
 """Collects all validation errors of a configuration section and reports them together, not one per start.
 
-A class of options checks its values in ``__post_init__``, records every flaw with its key, and raises them together::
+A class of options checks its values in ``__post_init__``, records every flaw with its key, and raises them together.
+A key is the name of a field, or its name in the file: ``boot_timeout`` and ``bootTimeout`` are both reported as
+``bootTimeout``, at the line of its value::
 
     flaws = Flaws()
     flaws.expect(self.name, "name", "must not be empty")
-    flaws.expect_positive(size=self.size, bootTimeout=self.boot_timeout)
+    flaws.expect_positive(size=self.size, boot_timeout=self.boot_timeout)
     with flaws.at("memory"):
         Quantity(self.memory)
     flaws.raise_any()

@@ -24,9 +24,9 @@ class NodeGroup:
     ``id`` must be non-empty, unique, and the same after a restart: the autoscaler uses it as the key of its state.
     """
 
-    id: str
-    min_size: int
-    max_size: int
+    id: str  # a stable name
+    min_size: int  # the autoscaler never scales below it
+    max_size: int  # the autoscaler never scales above it
     debug: str = ""  # for the autoscaler's log only
 
 
@@ -38,10 +38,10 @@ class NodeRef:
     the instance's id (:attr:`is_fake`). For a simulated scale-up it invents one named ``template-node-for-<group>-…``.
     """
 
-    name: str = ""
+    name: str = ""  # `metadata.name` of the node
     provider_id: str = ""  # may be empty on a new node: then match by name
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)  # `metadata.labels`
+    annotations: Mapping[str, str] = field(default_factory=dict)  # `metadata.annotations`
 
     @property
     def is_fake(self) -> bool:
@@ -58,9 +58,9 @@ class InstanceState(enum.Enum):
     """The lifecycle states of a machine that the autoscaler knows."""
 
     UNSPECIFIED = 0  # present, expected to register
-    RUNNING = 1
-    CREATING = 2
-    DELETING = 3
+    RUNNING = 1  # it exists, and its node has joined or will soon
+    CREATING = 2  # requested, or being created; the only state in which an error counts
+    DELETING = 3  # it is being deleted, and does not count for the target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,17 +68,17 @@ class InstanceError:
     """Why an instance could not be created. The autoscaler uses it only while the state is CREATING."""
 
     code: str  # must not be empty: an empty code means "no error" on the wire
-    message: str
-    error_class: int = ErrorClass.OTHER
+    message: str  # for people: it appears in the autoscaler's log and events
+    error_class: int = ErrorClass.OTHER  # OUT_OF_RESOURCES for a quota or a stock-out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
     """A machine as the autoscaler lists it. ``id`` equals the ``spec.providerID`` of its node, byte for byte."""
 
-    id: str
-    state: InstanceState = InstanceState.RUNNING
-    error: InstanceError | None = None
+    id: str  # the providerID, or a placeholder of your choice while it is not known
+    state: InstanceState = InstanceState.RUNNING  # where it is in its life
+    error: InstanceError | None = None  # only with CREATING
 
     def __post_init__(self) -> None:
         """Refuses an error that the autoscaler would ignore."""
@@ -93,19 +93,19 @@ class Instance:
 class Taint:
     """A Kubernetes taint; ``effect`` is one of :data:`TAINT_EFFECTS`."""
 
-    key: str
-    value: str = ""
-    effect: str = "NoSchedule"
+    key: str  # such as "gpu"
+    value: str = ""  # may be empty
+    effect: str = "NoSchedule"  # NoSchedule, PreferNoSchedule or NoExecute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCondition:
     """One entry of a node's status conditions."""
 
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
+    type: str  # such as "Ready"
+    status: str  # "True", "False" or "Unknown"
+    reason: str = ""  # one word for programs
+    message: str = ""  # a sentence for people
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,15 +117,15 @@ class NodeTemplate:
     autoscaler sets its own.
     """
 
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    taints: Sequence[Taint] = ()
-    capacity: Mapping[str, Quantity] = field(default_factory=dict)
-    allocatable: Mapping[str, Quantity] = field(default_factory=dict)
-    conditions: Sequence[NodeCondition] = ()
-    name: str = ""
-    provider_id: str = ""
-    unschedulable: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)  # exactly those of real nodes
+    annotations: Mapping[str, str] = field(default_factory=dict)  # rarely needed
+    taints: Sequence[Taint] = ()  # exactly those of real nodes
+    capacity: Mapping[str, Quantity] = field(default_factory=dict)  # all that the machine has
+    allocatable: Mapping[str, Quantity] = field(default_factory=dict)  # what pods can use of it
+    conditions: Sequence[NodeCondition] = ()  # may stay empty
+    name: str = ""  # leave it empty
+    provider_id: str = ""  # leave it empty
+    unschedulable: bool = False  # True: no pod fits
     # The message this was decoded from, so that encoding keeps unknown fields.
     source: bytes = field(default=b"", repr=False, compare=False)
 
@@ -134,9 +134,9 @@ class NodeTemplate:
 class Container:
     """A container of a pod, with the fields that its price depends on."""
 
-    name: str = ""
-    requests: Mapping[str, Quantity] = field(default_factory=dict)
-    limits: Mapping[str, Quantity] = field(default_factory=dict)
+    name: str = ""  # its name in the pod
+    requests: Mapping[str, Quantity] = field(default_factory=dict)  # what it needs
+    limits: Mapping[str, Quantity] = field(default_factory=dict)  # the most that it gets
     restart_policy: str = ""  # "Always" on an init container makes it run for the pod's whole life
 
 
@@ -144,14 +144,15 @@ class Container:
 class Pod:
     """A pod whose price is asked for."""
 
-    name: str = ""
-    namespace: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    containers: Sequence[Container] = ()
-    init_containers: Sequence[Container] = ()
-    overhead: Mapping[str, Quantity] = field(default_factory=dict)
+    name: str = ""  # `metadata.name`
+    namespace: str = ""  # `metadata.namespace`
+    labels: Mapping[str, str] = field(default_factory=dict)  # `metadata.labels`
+    annotations: Mapping[str, str] = field(default_factory=dict)  # `metadata.annotations`
+    node_selector: Mapping[str, str] = field(default_factory=dict)  # labels that its node must have
+    containers: Sequence[Container] = ()  # run side by side
+    init_containers: Sequence[Container] = ()  # run before them, one after the other
+    overhead: Mapping[str, Quantity] = field(default_factory=dict)  # of its runtime class, beside its containers
+    # The message this was decoded from.
     source: bytes = field(default=b"", repr=False, compare=False)
 
 
@@ -163,15 +164,17 @@ class AutoscalingOptions:
     an incomplete response would set the missing options to zero or crash the autoscaler.
     """
 
-    scale_down_utilization_threshold: float | None = None
-    scale_down_gpu_utilization_threshold: float | None = None
-    scale_down_unneeded_time: timedelta | None = None
-    scale_down_unready_time: timedelta | None = None
-    max_node_provision_time: timedelta | None = None
-    zero_or_max_node_scaling: bool | None = None
-    ignore_daemon_sets_utilization: bool | None = None
-    max_node_startup_time: timedelta | None = None
+    scale_down_utilization_threshold: float | None = None  # a node that is used less, from 0 to 1, may be removed
+    scale_down_gpu_utilization_threshold: float | None = None  # the same for nodes with a GPU
+    scale_down_unneeded_time: timedelta | None = None  # how long a node must be unneeded before it is removed
+    scale_down_unready_time: timedelta | None = None  # the same for a node that is not ready
+    max_node_provision_time: timedelta | None = None  # until the node of a new machine exists
+    zero_or_max_node_scaling: bool | None = None  # all of its machines or none
+    ignore_daemon_sets_utilization: bool | None = None  # leave DaemonSets out of the utilization
+    max_node_startup_time: timedelta | None = None  # until a node is ready; only future releases can receive it
+    # Let a group of all or none grow in steps; only future releases can receive it.
     allow_non_atomic_scale_up_to_max: bool | None = None
+    # The message this was decoded from, so that encoding keeps unknown fields.
     source: bytes = field(default=b"", repr=False, compare=False)
 
     def over(self, defaults: AutoscalingOptions) -> AutoscalingOptions:

@@ -174,8 +174,6 @@ class UnknownMethods(grpc.GenericRpcHandler):
 
 log = logging.getLogger("cloudgraft.server")
 
-_MOST_NAMED: Final = 100  # clients with their own log line every minute; the others share one
-
 
 def client_names(auth_context: Mapping[str, Iterable[bytes]]) -> tuple[str, ...]:
     """The common name and the DNS and URI names of a client's certificate; empty without TLS."""
@@ -252,14 +250,14 @@ class RefusalLog:
     """Logs refused clients, once a minute each: a misconfigured autoscaler calls hundreds of times."""
 
     def __init__(self) -> None:
-        self._logs: dict[tuple[str, ...], RateLimitedLog] = {}
+        self._log = RateLimitedLog(log)
 
     def write(self, names: tuple[str, ...], peer: str, method: str) -> None:
         """Logs one refused call; ``names`` are from the client's certificate."""
-        whose = names if names in self._logs or len(self._logs) < _MOST_NAMED else ()
-        self._logs.setdefault(whose, RateLimitedLog(log, per_minute=1)).warning(
+        self._log.warning(
             "refused a client that is not in allowedClients: %s",
             ", ".join(names) or "a certificate without a name",
+            who=names,
             extra={"peer": peer, "certificate": names, "rpc": method},
         )
 

@@ -362,10 +362,12 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: CloudgraftEr
 
 
 def metadata_of(error: CloudgraftError) -> list[tuple[str, str]]:
-    """The metadata of an error: its name, since some errors share a status, and its retry-after."""
+    """The metadata of an error: its name (some errors share a status), its retry-after, and whether it is final."""
     metadata = [("cloudgraft-error", error.slug)]
     if isinstance(error.retry_after, int | float) and math.isfinite(error.retry_after):
         metadata.append(("cloudgraft-retry-after", f"{error.retry_after:g}"))
+    if error.is_final:
+        metadata.append(("cloudgraft-final", "true"))
     return metadata
 
 

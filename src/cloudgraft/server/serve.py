@@ -15,6 +15,7 @@ from typing import Protocol
 
 from cloudgraft.net.descriptors import raise_descriptor_limit
 from cloudgraft.sdk.blocking import BlockingProvider, as_provider
+from cloudgraft.sdk.common.extras import NATIVE, install_command
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.server.grpc_server import GrpcServer
@@ -63,8 +64,8 @@ def choose_transport(wanted: Transport) -> Transport:
     is_installed = importlib.util.find_spec("cloudgraft_native") is not None
     if wanted is Transport.NATIVE and not is_installed:
         raise InvalidArgumentError(
-            "server.transport is native, and cloudgraft-native is not installed: `pip install 'cloudgraft[native]'`, "
-            "or say auto or grpcio"
+            "server.transport is native, and cloudgraft-native is not installed: "
+            f"`{install_command(NATIVE)}`, or say auto or grpcio"
         )
     return Transport.NATIVE if is_installed and wanted is not Transport.GRPCIO else Transport.GRPCIO
 

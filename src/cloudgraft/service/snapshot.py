@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
+from cloudgraft.sdk.common.causes import cause
 from cloudgraft.sdk.common.event_loop import contained
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, NotFoundError, UnavailableError, UnsupportedError
 from cloudgraft.sdk.provider import Provider
@@ -443,4 +444,4 @@ def _reason(error: Exception) -> str:
         return "does not answer in time"
     if isinstance(error, CloudgraftError):
         return f"answers {error.slug}: {error.message}"
-    return f"failed with {type(error).__name__}"
+    return f"failed with {cause(error)}"

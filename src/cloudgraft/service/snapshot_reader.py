@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from cloudgraft.sdk.common.causes import cause
 from cloudgraft.sdk.common.event_loop import contained
 from cloudgraft.sdk.errors import CloudgraftError, UnsupportedError
 from cloudgraft.sdk.provider import Provider
@@ -135,4 +136,4 @@ class SnapshotReader:
 def _problem(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "does not answer in time"
-    return error.message if isinstance(error, CloudgraftError) else f"failed with {type(error).__name__}"
+    return error.message if isinstance(error, CloudgraftError) else f"failed with {cause(error)}"

@@ -39,7 +39,7 @@ class JournalBrokenError(PreconditionError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventQuery:
-    """Selects events: the newest ``limit`` that match, oldest first."""
+    """Selects events: the newest ``limit`` that match, oldest first; with ``after``, the oldest ``limit``."""
 
     group: str = ""
     cloud: str = ""
@@ -48,6 +48,7 @@ class EventQuery:
     only_states: bool = False  # only lines of machines' histories
     since: float | None = None
     before: int | None = None  # only those with a smaller number, to page to older ones
+    after: int | None = None  # only those with a larger number, to follow: numbers grow in the order of the commits
     limit: int = 100
 
 

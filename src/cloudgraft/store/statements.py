@@ -207,9 +207,9 @@ def _replace(connection: Connection, table: Table, rows: Sequence[Values]) -> No
 
 
 def read_events(connection: Connection, query: EventQuery) -> list[Event]:
-    """The newest events that fit, oldest of them first."""
-    table = schema.events
-    statement = select(table).order_by(table.c.seq.desc()).limit(query.limit)
+    """The newest events that fit, or the oldest after a number; the oldest of them first."""
+    table, is_forward = schema.events, query.after is not None
+    statement = select(table).order_by(table.c.seq if is_forward else table.c.seq.desc()).limit(query.limit)
     wanted = {table.c.group_id: query.group, table.c.cloud: query.cloud, table.c.machine: query.machine}
     for column, value in wanted.items():
         if value:
@@ -222,10 +222,11 @@ def read_events(connection: Connection, query: EventQuery) -> list[Event]:
         statement = statement.where(table.c.at >= query.since)
     if query.before is not None:
         statement = statement.where(table.c.seq < query.before)
+    if query.after is not None:
+        statement = statement.where(table.c.seq > query.after)
     reader, verified = Reader(), Seal.of(table).verified
     found = [reader.event(verified(row)) for row in connection.execute(statement)]
-    found.reverse()
-    return found
+    return found if is_forward else found[::-1]
 
 
 def purge(connection: Connection, *, gone_before: float, events_before: float, limit: int) -> int:

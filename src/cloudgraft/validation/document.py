@@ -320,6 +320,10 @@ class Where:
     base_dir: Path
     path: KeyPath
 
+    def below(self, *path: str | int) -> Where:
+        """A place within this one."""
+        return Where(document=self.document, base_dir=self.base_dir, path=(*self.path, *path))
+
     def error(self, message: str, suggestion: str = "") -> ConfigError:
         """The error of a problem at this place."""
         return ConfigError([self.document.problem(self.path, message, suggestion)])

@@ -122,10 +122,25 @@ def follow(annotation: Any, location: tuple[str | int, ...]) -> tuple[KeyPath, A
     return tuple(path), holder
 
 
+def path_in_file(annotation: Any, path: KeyPath) -> KeyPath:
+    """Returns the path with the keys of the file in place of Python's names of fields, at any depth.
+
+    An author who names a field as the class does means its key: ``boot_time`` is ``bootTime`` in the file.
+    """
+    found: list[str | int] = []
+    here = annotation
+    for part in path:
+        keys = keys_of(here)
+        name = part if part in keys else next((name for name, key in keys.items() if part == key.field), part)
+        found.append(name)
+        here = keys[str(name)].annotation if name in keys else item_type(here)
+    return tuple(found)
+
+
 _NEVER_SHOWN = {"env", "options", "machine"}  # whatever their keys are called
 _OURS_IN_A_CLOUD = {"driver", "engine"}  # all else there is the driver's own
 _UNION = "union"  # our type of an error: no type of a union fits
-_OF_A_KEY = "[key]"  # pydantic's mark for a key of a mapping that is wrong itself
+OF_A_KEY = "[key]"  # pydantic's mark for a key of a mapping that is wrong itself
 _YAML_BOOLEAN = re.compile(r"(?i)y|n|yes|no|on|off|true|false")
 _WANTED = {
     "string_type": "a string",
@@ -157,7 +172,7 @@ _LIMITS = {
 def explain(errors: Iterable[ErrorDetails], document: Document, model: Any, prefix: KeyPath = ()) -> Iterator[Problem]:
     """All problems behind the errors of one validation. ``prefix`` is the model's path in the file."""
     for error in _merged(errors, model):
-        at_key = error["loc"][-1:] == (_OF_A_KEY,)
+        at_key = error["loc"][-1:] == (OF_A_KEY,)
         own, holder = follow(model, error["loc"][:-1] if at_key else error["loc"])
         path = (*prefix, *own)
         if any(path[: len(unread)] == unread for unread in document.unread):
@@ -165,7 +180,7 @@ def explain(errors: Iterable[ErrorDetails], document: Document, model: Any, pref
         flawed = error.get("ctx", {}).get("error")
         if isinstance(flawed, FlawedError):
             for flaw in flawed.flaws:
-                yield document.problem((*path, *flaw.path), flaw.message)
+                yield document.problem((*prefix, *path_in_file(model, (*own, *flaw.path))), flaw.message)
         elif error["type"] == "extra_forbidden":
             yield unknown_key(document, path, list(keys_of(holder)))
         elif error["type"] != "too_short" or not error["input"]:  # wrong entries are reported one by one

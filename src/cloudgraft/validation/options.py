@@ -23,7 +23,7 @@ from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumen
 from cloudgraft.sdk.flaws import Flaw, FlawedError
 from cloudgraft.sdk.secrecy import hide, secret_values
 from cloudgraft.validation.document import Document, Where
-from cloudgraft.validation.explain import explain, item_type, keys_of, unknown_key, unwrap
+from cloudgraft.validation.explain import explain, item_type, keys_of, path_in_file, unknown_key, unwrap
 from cloudgraft.validation.problems import ConfigError, KeyPath, Problem
 
 T = TypeVar("T")
@@ -86,7 +86,7 @@ def _read(options_type: type[T], data: Any, reader: _Reader) -> T:
         found = (problem for problem in found if problem.key not in reported)
         raise ConfigError([*reader.problems, *found]) from None  # the cause would carry the values
     except CloudgraftError as error:  # raised by the author's __post_init__
-        raise ConfigError([*reader.problems, *refusals(error, where)]) from None
+        raise ConfigError([*reader.problems, *refusals(error, where, options_type)]) from None
     if reader.problems:
         raise ConfigError(reader.problems)
     return options
@@ -97,10 +97,12 @@ def _adapter(options_type: type[Any]) -> TypeAdapter[Any]:
     return TypeAdapter(options_type)
 
 
-def refusals(error: CloudgraftError, where: Where) -> list[Problem]:
-    """The problems that a driver or a provider finds in its values at ``where``."""
+def refusals(error: CloudgraftError, where: Where, options_type: type | None = None) -> list[Problem]:
+    """The problems that a driver or a provider finds in its values, which are an ``options_type`` at ``where``."""
     flaws = error.flaws if isinstance(error, FlawedError) else [Flaw((), error.message)]
-    return [where.document.problem((*where.path, *flaw.path), flaw.message) for flaw in flaws]
+    return [
+        where.document.problem((*where.path, *path_in_file(options_type, flaw.path)), flaw.message) for flaw in flaws
+    ]
 
 
 def is_path(kind: Any, field: str, value: str) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from cloudgraft.sdk.errors import InvalidArgumentError
@@ -41,6 +42,33 @@ class ConfigError(InvalidArgumentError):
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(sorted(problems, key=lambda problem: (problem.line, problem.column)))
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class Problems:
+    """The problems found so far, each once."""
+
+    def __init__(self, found: Iterable[Problem] = ()) -> None:
+        self._found = dict.fromkeys(found)
+
+    def __iter__(self) -> Iterator[Problem]:
+        return iter(self._found)
+
+    def add(self, *problems: Problem) -> None:
+        """Adds problems, without those that are there already."""
+        self._found.update(dict.fromkeys(problems))
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Takes the problems of a ConfigError that is raised inside, and continues after the block."""
+        try:
+            yield
+        except ConfigError as error:
+            self.add(*error.problems)
+
+    def raise_any(self) -> None:
+        """Raises ConfigError if there is a problem."""
+        if self._found:
+            raise ConfigError(self._found)
 
 
 def dotted(path: Sequence[str | int]) -> str:

@@ -22,6 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cloudgraft.certs.token_file import TokenFile, bearer_of, token_hash
+from cloudgraft.net.connections import RepeatLimit
 from cloudgraft.sdk.errors import (
     AuthenticationError,
     CloudgraftError,
@@ -145,6 +146,7 @@ class AuditRecord:
     status: int
     request_id: str
     peer: str
+    more: int = 0  # refusals of unknown callers at this peer since the last record, which have none of their own
 
 
 def _now() -> datetime:
@@ -216,6 +218,7 @@ class AuthenticationMiddleware:
         self._gatekeeper = gatekeeper
         self._audit = audit
         self._max_body = max_body
+        self._refusals = RepeatLimit()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles one request; passes anything but HTTP through."""
@@ -226,7 +229,9 @@ class AuthenticationMiddleware:
         report: Callable[[bool], None] | None = scope.get("state", {}).get(REPORT_CLIENT)
         if report is not None:
             report(caller is not None)
-        visit = _Visit(scope, receive, send, caller, audit=self._audit, max_body=self._max_body)
+        visit = _Visit(
+            scope, receive, send, caller, audit=self._audit, refusals=self._refusals, max_body=self._max_body
+        )
         try:
             if caller is None and scope["path"] not in OPEN_PATHS:
                 words = "this certificate or token is unknown: see the clients in the server's configuration"
@@ -250,7 +255,15 @@ class _Visit:
     """One request: its id, the bytes read, the response, and its audit record."""
 
     def __init__(
-        self, scope: Scope, receive: Receive, send: Send, caller: Caller | None, *, audit: AuditLog, max_body: int
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        caller: Caller | None,
+        *,
+        audit: AuditLog,
+        refusals: RepeatLimit,
+        max_body: int,
     ) -> None:
         self.id = secrets.token_hex(8)
         self.state: dict[str, Any] = scope.setdefault("state", {})
@@ -260,6 +273,7 @@ class _Visit:
         self._scope = scope
         self._caller = caller
         self._audit = audit
+        self._refusals = refusals
         self._receive = receive
         self._send = send
         self._left = max_body
@@ -285,6 +299,11 @@ class _Visit:
         if not is_audited and self.status not in _REFUSALS:
             return
         client = self._scope.get("client")
+        peer = str(client[0]) if client else ""
+        # Once a minute for each peer: otherwise anyone who reaches the port could fill the disk.
+        more = self._refusals.admit(peer) if self._caller is None and self.status in _REFUSALS else 0
+        if more is None:
+            return
         record = AuditRecord(
             caller=self._caller.name if self._caller else "",
             role=self._caller.role if self._caller else "",
@@ -292,7 +311,8 @@ class _Visit:
             path=self._scope["path"][:512],
             status=self.status,
             request_id=self.id,
-            peer=str(client[0]) if client else "",
+            peer=peer,
+            more=more,
         )
         await self._audit.write(record)
 

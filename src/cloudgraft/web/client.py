@@ -229,5 +229,7 @@ def _read(response: httpx2.Response, content: bytes) -> Answer:
             raise DeadlineError(f"the answer with status {response.status_code} is not JSON") from error
     if response.is_error:
         wait = response.headers.get("Retry-After", "")
-        raise error_of(response.status_code, body, retry_after=float(wait) if wait.isdigit() else None)
+        is_change = response.request.method != "GET"
+        pause = float(wait) if wait.isdigit() else None
+        raise error_of(response.status_code, body, is_change=is_change, retry_after=pause)
     return Answer(status=response.status_code, headers=dict(response.headers), json=body)

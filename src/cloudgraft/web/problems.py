@@ -104,10 +104,16 @@ def problem_of(error: CloudgraftError, *, request_id: str = "") -> Problem:
     )
 
 
-def error_of(status: int, body: object, *, retry_after: float | None = None) -> CloudgraftError:
-    """The error for a response: by its code, else by its status."""
+def error_of(
+    status: int, body: object, *, is_change: bool = False, retry_after: float | None = None
+) -> CloudgraftError:
+    """The error for a response: by its code, else by its status.
+
+    A 503 without a code is a proxy's: after a request that changes something, the outcome is then unknown.
+    """
     said: Mapping[str, object] = body if isinstance(body, dict) else {}
-    kind = error_from_slug(str(said.get("code", ""))) or _BY_STATUS.get(status) or InternalError
+    by_status = DeadlineError if is_change and status == 503 else _BY_STATUS.get(status, InternalError)
+    kind = error_from_slug(str(said.get("code", ""))) or by_status
     if status == 412:
         kind = ConflictError
     detail = str(said.get("detail") or said.get("title") or f"the server answered with status {status}")

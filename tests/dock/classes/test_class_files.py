@@ -199,7 +199,8 @@ def test_a_configured_class_may_have_its_secret_in_a_file_a_directory_or_the_env
     kind = "kind: AcmeMachineClass, apiVersion: machine.example/v1"
     dock = dock_of(
         tmp_path,
-        f"{{classes: {{a: {{{kind}, secretFile: plain.yaml}}, b: {{{kind}, secretFile: kube.yaml}}, "
+        "{allowLocalSecrets: true, "
+        f"classes: {{a: {{{kind}, secretFile: plain.yaml}}, b: {{{kind}, secretFile: kube.yaml}}, "
         f"c: {{{kind}, secretDir: mounted}}, d: {{{kind}, secretEnv: {{token: ACME_TOKEN}}}}, e: {{{kind}}}}}}}",
     )
     reader = ConfiguredReader(dock.classes, {"ACME_TOKEN": SECRET})
@@ -219,7 +220,8 @@ def test_a_configured_class_may_have_its_secret_in_a_file_a_directory_or_the_env
 def test_an_unreadable_secret_is_reported_and_the_last_one_stays(tmp_path: Path) -> None:
     (tmp_path / "plain.yaml").write_text(f"token: {SECRET}\n")
     kind = "kind: AcmeMachineClass, apiVersion: machine.example/v1"
-    text = f"{{classes: {{a: {{{kind}, secretFile: plain.yaml}}, d: {{{kind}, secretEnv: {{token: ACME_TOKEN}}}}}}}}"
+    classes = f"{{a: {{{kind}, secretFile: plain.yaml}}, d: {{{kind}, secretEnv: {{token: ACME_TOKEN}}}}}}"
+    text = f"{{allowLocalSecrets: true, classes: {classes}}}"
     reader = ConfiguredReader(dock_of(tmp_path, text).classes, {})
     first = reader.read()
     assert first is not None

@@ -20,7 +20,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "machine-classes.md")
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    for name, content in re.findall(r"^```yaml file=(\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
+    for name, content in re.findall(r"^```\w+ file=(\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
     return tmp_path

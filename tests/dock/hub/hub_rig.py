@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -31,9 +31,10 @@ QUICK = {
 }
 
 
-def create(name: str = "m-1", *, seconds: float = 30.0, user_data: str = "") -> Operation:
+def create(name: str = "m-1", *, seconds: float = 30.0, user_data: str = "", at_once: int = 1) -> Operation:
     spec = MachineSpec(name=name, group="g", user_data=user_data)
-    return Operation(verb=Verb.CREATE, class_ref=CLASS, timeout=timedelta(seconds=seconds), spec=spec)
+    timeout = timedelta(seconds=seconds)
+    return Operation(verb=Verb.CREATE, class_ref=CLASS, timeout=timeout, spec=spec, max_in_flight=at_once)
 
 
 def delete(machine_id: str = "acme:///m-1", *, seconds: float = 30.0) -> Operation:
@@ -79,9 +80,11 @@ class SomeClasses(MachineClasses):
         self.secrets: dict[str, Secret] = {}
         self.callbacks: list[OnChanged] = []
 
-    def add(self, name: str, key: Key, *, secret: str = "", json: str = "{}") -> None:
+    def add(
+        self, name: str, key: Key, *, secret: str = "", json: str = "{}", spec: Mapping[str, object] | None = None
+    ) -> None:
         self.given[name, key] = MachineClass(
-            name=name, key=key, revision=3, secret=secret, namespace="default", json=json
+            name=name, key=key, revision=3, provider_spec=spec or {}, secret=secret, namespace="default", json=json
         )
 
     def get(self, name: str, key: Key) -> MachineClass:

@@ -238,7 +238,9 @@ async def test_an_outbox_is_bounded_by_bytes_too() -> None:
         await driver.connect(max_in_flight=1)
         first = asyncio.create_task(rig.hub.call(ACME, create("m-0")))
         await driver.operation()
-        big = [asyncio.create_task(rig.hub.call(ACME, create("m", user_data="x" * 1_000_000))) for _ in range(4)]
+        big = [
+            asyncio.create_task(rig.hub.call(ACME, create(f"m-{n}", user_data="x" * 1_000_000))) for n in range(1, 5)
+        ]
         await until(lambda: sum(task.done() for task in big) == 2)
         assert rig.hub.drivers()[0].queued == 2
         for task in (first, *big):

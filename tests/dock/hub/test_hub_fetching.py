@@ -78,7 +78,13 @@ async def test_v0_gets_the_class_and_secret_that_it_works_with_as_kubernetes_wri
     async with RawV0(rig) as driver:
         await asked(rig, driver)
         got = await driver.unary(CLASS_V0, v0.MachineClassMeta(name="small", revision=1), v0.MachineClass)
-        assert (got.data, got.error) == ('{"kind": "AcmeMachineClass"}', "")
+        form = {
+            "apiVersion": "machine.example/v1",
+            "kind": "AcmeMachineClass",
+            "metadata": {"name": "small", "namespace": "default"},
+            "spec": {"secretRef": {"name": "credentials", "namespace": "default"}},
+        }
+        assert (json.loads(got.data), got.error) == (form, "")
         wanted = v0.SecretMeta(secretName="credentials", nameSpace="ns", revision=1)
         secret = json.loads((await driver.unary(SECRET_V0, wanted, v0.Secret)).data)
         assert (secret["kind"], secret["metadata"]["name"]) == ("Secret", "credentials")

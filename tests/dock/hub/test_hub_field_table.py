@@ -70,7 +70,7 @@ def text(message: Fields, number: int) -> str:
 async def test_v0_is_spoken_with_a_client_made_from_the_table_of_fields(service: str) -> None:
     """Register, create, list, delete, GetMachineClass, GetSecret, unregister: the whole of 2018."""
     async with rigged() as rig, grpc.aio.insecure_channel(rig.address) as channel:
-        rig.classes.add("small", AWS, secret="keys", json='{"spec": {}}')
+        rig.classes.add("small", AWS, secret="keys", spec={"ami": "ami-1"})
         rig.classes.secrets["keys"] = Secret(name="keys", revision=5, namespace="default", data={"token": b"hush"})
         stream: Any = channel.stream_stream(f"/{service}/Register")()
         # MCMside {1: operationID, 2: operationType}: the hub speaks first.
@@ -93,7 +93,8 @@ async def test_v0_is_spoken_with_a_client_made_from_the_table_of_fields(service:
             "vm-1",
         )
         get: Any = channel.unary_unary(f"/{service}/GetMachineClass")
-        assert text(fields(await get(params[1][0], timeout=20)), 1) == '{"spec": {}}'
+        spec = json.loads(text(fields(await get(params[1][0], timeout=20)), 1))["spec"]
+        assert spec == {"ami": "ami-1", "secretRef": {"name": "keys", "namespace": "default"}}
         # SecretMeta {1: secretName, 2: nameSpace, 3: revision}, Secret {1: data, 2: error}.
         get_secret: Any = channel.unary_unary(f"/{service}/GetSecret")
         found = fields(await get_secret(field(1, "keys") + field(2, "default") + field(3, 1), timeout=20))

@@ -123,7 +123,7 @@ async def test_case_10_a_reply_before_the_question_is_none() -> None:
 async def test_case_11_replies_out_of_order_find_their_callers() -> None:
     async with rigged() as rig, RawV0(rig) as driver:
         await registered(driver, rig)
-        tasks = [asyncio.create_task(rig.hub.call(ACME, create(f"m-{number}"))) for number in range(10)]
+        tasks = [asyncio.create_task(rig.hub.call(ACME, create(f"m-{number}", at_once=10))) for number in range(10)]
         operations = [await driver.receive() for _ in tasks]
         for operation in reversed(operations):
             await driver.created(operation.operationID, f"id-{operation.operationparams.machineName}")
@@ -155,9 +155,10 @@ async def test_case_12_and_13_unknown_numbers_and_second_replies_are_dropped() -
 async def test_case_14_an_answer_to_another_question_fails_that_operation_only() -> None:
     async with rigged() as rig, RawV0(rig) as driver:
         await registered(driver, rig)
-        making = asyncio.create_task(rig.hub.call(ACME, create()))
+        making = asyncio.create_task(rig.hub.call(ACME, create(at_once=2)))
+        first = await driver.receive()
         removing = asyncio.create_task(rig.hub.call(ACME, delete()))
-        first, second = await driver.receive(), await driver.receive()
+        second = await driver.receive()
         await driver.deleted(first.operationID)
         error = await ended(making)
         assert isinstance(error, InternalError)
@@ -216,7 +217,7 @@ async def test_case_17_an_error_with_a_machine_leaves_the_outcome_open() -> None
         await registered(driver, rig)
         await other.connect(OTHER)
         making = asyncio.create_task(rig.hub.call(ACME, create()))
-        await driver.created((await driver.receive()).operationID, "Error", node="Error", error="it broke")
+        await driver.created((await driver.receive()).operationID, "acme:///m-1", node="ip-1", error="it broke")
         error = await ended(making)
         assert isinstance(error, DeadlineError)
         assert "it broke" in error.message
@@ -283,7 +284,7 @@ async def test_case_20_a_slow_create_holds_up_neither_list_nor_delete_nor_anothe
     async with rigged() as rig, RawV0(rig) as driver, RawV1(rig) as other:
         await registered(driver, rig)
         await other.connect(OTHER)
-        making = asyncio.create_task(rig.hub.call(ACME, create()))
+        making = asyncio.create_task(rig.hub.call(ACME, create(at_once=3)))
         slow = (await driver.receive()).operationID
         looking = asyncio.create_task(rig.hub.call(ACME, listing()))
         removing = asyncio.create_task(rig.hub.call(ACME, delete()))
@@ -363,7 +364,7 @@ async def test_case_23_numbers_begin_again_at_1_and_leave_out_what_is_still_open
     monkeypatch.setattr("cloudgraft.dock.protocol.v0.LAST_NUMBER", 4)
     async with rigged() as rig, RawV0(rig) as driver:
         await registered(driver, rig)
-        slow = asyncio.create_task(rig.hub.call(ACME, create("slow")))
+        slow = asyncio.create_task(rig.hub.call(ACME, create("slow", at_once=3)))
         assert (await driver.receive()).operationID == 1
         late = asyncio.create_task(rig.hub.call(ACME, create("late", seconds=1.5)))
         assert (await driver.receive()).operationID == 2
@@ -430,12 +431,12 @@ async def test_case_25_a_full_outbox_refuses_at_once_and_nothing_was_sent() -> N
 
 
 async def test_an_operation_that_waited_too_long_to_be_sent_was_certainly_not_done() -> None:
-    async with rigged() as rig, RawV1(rig) as driver:
+    async with rigged(HubSettings(heartbeat=30, queue=0.05)) as rig, RawV1(rig) as driver:
         await driver.connect(max_in_flight=1)
         slow = asyncio.create_task(rig.hub.call(ACME, create("m-1")))
         operation = await driver.operation()
-        with pytest.raises(UnavailableError, match="was not sent"):
-            await rig.hub.call(ACME, create("m-2", seconds=0.05))
+        with pytest.raises(UnavailableError, match="was not sent, and nothing was done"):
+            await rig.hub.call(ACME, create("m-2"))
         await driver.created(operation)
         await slow
         again = asyncio.create_task(rig.hub.call(ACME, create("m-3")))

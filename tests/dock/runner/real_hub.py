@@ -90,7 +90,7 @@ class Dock:
 @asynccontextmanager
 async def dock(settings: HubSettings = CALM, *, port: int = 0, classes: OneClass | None = None) -> AsyncIterator[Dock]:
     told: list[Key] = []
-    hub = Hub(access=CallerAccess(secure=False), classes=classes or OneClass(), settings=settings)
+    hub = Hub(access=CallerAccess(secure=False, local_secrets=True), classes=classes or OneClass(), settings=settings)
     hub.listen(told.append)
     server = grpc.aio.server(options=server_options(settings))
     server.add_generic_rpc_handlers(tuple(hub.handlers()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import timedelta
@@ -15,10 +16,10 @@ import pytest
 from cloudgraft.certs.authority import Bundle, create_bundle, issue_client
 from cloudgraft.certs.defaults import DEFAULT_HOSTS
 from cloudgraft.config import ConfigError, Where, parse_options
-from cloudgraft.drivers.http import driver as module
 from cloudgraft.drivers.http.driver import HttpDriver
 from cloudgraft.drivers.http.errors import OTHER, TABLE, Row, refusal
 from cloudgraft.drivers.http.options import Options
+from cloudgraft.sdk.common.extras import install_command
 from cloudgraft.sdk.driver import Idempotency, Ownership, ProviderIdBy
 from cloudgraft.sdk.errors import (
     CloudgraftError,
@@ -114,9 +115,9 @@ def test_http_is_for_this_host_or_for_who_says_so(more: dict[str, object], tmp_p
 
 
 def test_without_its_library_the_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "find_spec", lambda _: None)
-    with pytest.raises(PreconditionError, match=re.escape("pip install 'cloudgraft[http]'")):
-        HttpDriver(Options(url="https://machines.example")).start().send(None)
+    monkeypatch.setitem(sys.modules, "httpx2", None)
+    with pytest.raises(PreconditionError, match=re.escape(f"which is not installed: {install_command('http')}")):
+        HttpDriver(Options(url="https://machines.example"))
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

@@ -131,6 +131,9 @@ REFUSALS: list[tuple[str, int, Any, type[CloudgraftError]]] = [
     ("EC2", 400, EC2.format("VcpuLimitExceeded"), QuotaExceededError),
     ("EC2", 503, EC2.format("RequestLimitExceeded"), RateLimitedError),
     ("EC2", 403, EC2.format("UnauthorizedOperation"), PermissionDeniedError),
+    # A page of a proxy: its words do not prove that the cloud did nothing.
+    ("DIGITAL_OCEAN", 503, "<html>Error 1102: Worker exceeded resource limits</html>", DeadlineError),
+    ("DIGITAL_OCEAN", 502, "<html>upstream: connection limit exceeded</html>", DeadlineError),
     ("EC2", 400, EC2.format("InvalidAMIID.NotFound"), InvalidArgumentError),
 ]
 

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from cloudgraft.sdk.common.extras import install_command
 from clouds.judges.libvirt import JUDGE
 
 
@@ -15,5 +16,5 @@ def test_what_is_missing_is_told_with_the_way_to_get_it(monkeypatch: pytest.Monk
     monkeypatch.setattr("clouds.judges.libvirt._program", lambda name: None)
     missing = JUDGE.missing()
     assert "libvirt-daemon" in missing
-    assert "pip install 'cloudgraft[libvirt]'" in missing
+    assert install_command("libvirt") in missing
     assert "linux-image-cloud-amd64" in missing

@@ -10,7 +10,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import requests
 
+from cloudgraft.drivers.openstack.errors import error_of_answer
 from cloudgraft.drivers.openstack.options import USER_DATA_LIMIT
 from cloudgraft.drivers.openstack.session import Call
 from cloudgraft.sdk.driver import Machine, MachineState
@@ -106,6 +108,19 @@ def test_a_create_that_a_server_failed_at_is_unknown_and_is_sent_once(
         assert fault.times == 999_999
     with cloud.trouble(method="GET", path=SERVERS, status=status), pytest.raises(UnavailableError):
         driver(cloud, tmp_path).list()
+
+
+def test_words_of_a_proxys_page_prove_nothing_about_a_create() -> None:
+    def answered(body: bytes, status: int) -> requests.Response:
+        response = requests.Response()
+        response.status_code, response._content = status, body
+        return response
+
+    page = answered(b"<html>503: connection quota exceeded</html>", 503)
+    assert type(error_of_answer(page, "create", is_change=True)) is DeadlineError
+    assert type(error_of_answer(page, "list", is_change=False)) is QuotaExceededError
+    own = answered(b'{"forbidden": {"message": "Quota exceeded for cores", "code": 403}}', 403)
+    assert type(error_of_answer(own, "create", is_change=True)) is QuotaExceededError
 
 
 def test_broken_connection_after_the_request_means_unknown_outcome(cloud: FakeOpenstack, tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_only_an_error_that_says_so_settles_that_nothing_was_made(
 ) -> None:
     record = a_record(state=state, presence=presence)
     made = after(record, CreateFailed(error("because")), NOW)
-    if error.retry is Retry.SETTLE_FIRST or error is AlreadyExistsError:
+    if not error.nothing_done:
         assert made is None, "the outcome is as open as before"
         return
     new = _moved(record, made)
@@ -86,6 +86,23 @@ def test_only_an_error_that_says_so_settles_that_nothing_was_made(
         assert new.error.message == "because"
     else:
         assert new.state is state
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.slug)
+@pytest.mark.parametrize(("state", "presence"), OPEN)
+def test_a_final_error_fails_the_machine_and_leaves_its_presence_open(
+    state: State, presence: Presence, error: type[CloudgraftError]
+) -> None:
+    """Law 7: the autoscaler sees it at once. Law 3: only lists show whether the cloud has made it."""
+    record = a_record(state=state, presence=presence)
+    made = after(record, CreateFailed(error("because").as_final()), NOW)
+    if state is not State.CREATING or error is AlreadyExistsError:
+        assert made is None
+        return
+    new = _moved(record, made)
+    assert (new.state, new.presence) == (State.FAILED, Presence.UNKNOWN)
+    assert new.error is not None
+    assert (new.error.code, new.error.error_class, new.error.message) == (error.slug, error.error_class, "because")
 
 
 def test_not_found_ends_a_deletion_but_only_of_the_machine_that_was_meant() -> None:

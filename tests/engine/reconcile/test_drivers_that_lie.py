@@ -135,6 +135,21 @@ async def test_a_driver_that_cannot_be_made_is_the_trouble_of_its_cloud_alone(tm
         assert "the token file cannot be read" in case.engine.left_out()["h"]
 
 
+@pytest.mark.parametrize("verb", ["start", "list"])
+async def test_a_file_that_a_driver_lacks_is_named_by_the_trouble_of_its_cloud(tmp_path: Path, verb: str) -> None:
+    class Careless(Cloud):
+        pass
+
+    async def read(_: Careless) -> None:
+        (tmp_path / "token").read_text()
+
+    setattr(Careless, verb, read)
+    async with stepped(tmp_path, desired_state({"a": Careless()}, group())) as case:
+        await case.turns(2)
+        why = f"failed in {verb} with FileNotFoundError: {tmp_path / 'token'}: No such file or directory"
+        assert why in case.engine.left_out()["g"]
+
+
 def test_a_price_in_another_currency_than_the_guard_is_refused() -> None:
     """Law 10: an amount in another currency would be compared as a bare number."""
     cap = GuardLimits(max_spend_per_day=Money(amount=Decimal(40), currency="EUR"))

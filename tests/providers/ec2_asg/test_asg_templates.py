@@ -79,6 +79,24 @@ async def test_the_type_comes_from_wherever_the_group_has_it(
     assert "topology.kubernetes.io/zone" not in (await provider.template(plain)).labels
 
 
+async def test_each_missing_launch_configuration_is_named(
+    cloud: AwsCloud, new_asg: NewAsg, new_provider: NewProvider
+) -> None:
+    groups = {}
+    for name in ("kept", "missing-a", "missing-b"):
+        cloud.scaling.create_launch_configuration(
+            LaunchConfigurationName=name, ImageId=IMAGE, InstanceType="t3.medium", SecurityGroups=[]
+        )
+        groups[name] = new_asg(LaunchTemplate=None, LaunchConfigurationName=name)
+    for name in ("missing-a", "missing-b"):
+        cloud.scaling.delete_launch_configuration(LaunchConfigurationName=name)
+    provider = await new_provider(*groups.values())
+    assert (await provider.template(groups["kept"])).capacity["memory"] == Quantity("4Gi")
+    for name in ("missing-a", "missing-b"):
+        with pytest.raises(PreconditionError, match=f"launch configuration {name} is not there"):
+            await provider.template(groups[name])
+
+
 @pytest.mark.parametrize(
     ("extra", "words"),
     [

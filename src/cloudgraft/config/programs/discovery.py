@@ -112,7 +112,9 @@ class DiscoveryConfig(WebServer):
         timedelta(seconds=45), description="A cluster whose agent is silent for longer is not offered."
     )
     audit_log: NewFile | None = Field(
-        None, description="A file to which each change, each refusal and each reading of credentials is appended."
+        None,
+        description="A file to which each change, each refusal and each reading of credentials is appended. Unknown "
+        "callers get one line a minute for each address, with their number.",
     )
     import_secrets: DiscoveryImport | None = Field(None, description="Also take clusters from labelled Secrets.")
     legacy_list: StrictBool = Field(

@@ -9,8 +9,8 @@ from pydantic import Field, StrictBool, ValidationInfo, field_validator
 
 from cloudgraft.config.fields import Kind, ReadableFile, refuse
 from cloudgraft.config.section import Section, convert
-from cloudgraft.joining.chores import ClusterSettings
 from cloudgraft.joining.match import Way
+from cloudgraft.joining.node_changes import ClusterSettings
 
 
 class Reach(Section):

@@ -8,7 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, Field, StrictStr, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, StrictBool, StrictStr, ValidationInfo, field_validator
+from pydantic.alias_generators import to_camel
 
 from cloudgraft.config.fields import (
     Directory,
@@ -33,6 +34,10 @@ from cloudgraft.validation.problems import KeyPath, Problem, printable
 
 _MOST_TOKEN_BYTES: Final = 1 << 16
 _SECRETS: Final = ("secret_file", "secret_dir", "secret_env")
+_PROVE: Final = (
+    "give the driver a tokenFile in dock.drivers, or, if it is one of 2018 and can send none, say "
+    "dock.allowLocalSecrets: true"
+)
 
 
 _KindName = Annotated[
@@ -221,6 +226,12 @@ class Dock(Section):
         "`tls`, `drivers` and `engines`, any program on this host may use those of a `cloudgraft dock`.",
         examples=["[{name: prod, kind: AcmeMachineClass, apiVersion: machine.example/v1, tokenFile: prod.token}]"],
     )
+    allow_local_secrets: StrictBool = Field(
+        False,
+        description="Give secrets and user data also to drivers that prove by nothing who they are: any program on "
+        "this host can then register as a driver and read them. Only for drivers of 2018, which can send neither a "
+        "token nor a certificate; it does not go together with `tls` and tokens.",
+    )
     heartbeat: PositiveDuration = Field(
         timedelta(seconds=5),
         description="How often both sides send a heartbeat; three missed ones end a connection.",
@@ -269,6 +280,23 @@ def dock_checks(document: Document, root: dict[str, Any]) -> Iterator[Problem]:
             yield document.problem((*caller.path, "apiVersion"), "is missing", hint)
         yield from _proofs(document, caller, tls, has_tokens=any(other.token for other in callers))
     yield from _twice(document, callers)
+    yield from _open_secrets(document, dock, has_proofs=tls is not None or any(caller.token for caller in callers))
+
+
+def _open_secrets(document: Document, dock: dict[str, Any], *, has_proofs: bool) -> Iterator[Problem]:
+    """Problems of secrets that no driver can get, and of the option that gives them to any local program."""
+    is_allowed = dock.get("allowLocalSecrets")
+    if has_proofs and is_allowed is True:
+        message = "does not go together with tls and tokens: by them every driver proves who it is"
+        yield document.problem(("dock", "allowLocalSecrets"), message, "remove it")
+    if has_proofs or is_allowed is True:
+        return
+    classes = dock.get("classes")
+    for name, entry in classes.items() if isinstance(classes, dict) else ():
+        for key in map(to_camel, _SECRETS):
+            if isinstance(entry, dict) and entry.get(key) is not None:
+                message = "no driver can get this secret: without tls and tokens the dock does not know who asks for it"
+                yield document.problem(("dock", "classes", name, key), message, _PROVE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

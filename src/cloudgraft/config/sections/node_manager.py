@@ -42,7 +42,9 @@ class NodeManager(WebServer):
         examples=["[{name: front, role: front, certificate: cloudgraft-front}]"],
     )
     audit_log: NewFile | None = Field(
-        None, description="A file to which each change and each refusal is appended; without it they go to the log."
+        None,
+        description="A file to which each change and each refusal is appended; without it they go to the log. Unknown "
+        "callers get one line a minute for each address, with their number.",
     )
 
     limits: WebLimits = Field(WebLimits(), description="Limits on connections.")

@@ -11,6 +11,7 @@ from pydantic import Field, StrictBool, StrictInt, ValidationInfo, field_validat
 from cloudgraft.config.fields import Duration, ListenAddress, PositiveDuration, ReadableFile, Text, check_closed, refuse
 from cloudgraft.config.section import Section
 from cloudgraft.config.sections.web_server import WebServerTls
+from cloudgraft.sdk.common.extras import NATIVE, install_command
 
 # -- limits ------------------------------------------------------------------------------------------------------------
 
@@ -92,14 +93,14 @@ class Server(Section):
     transport: Literal["auto", "native", "grpcio"] = Field(
         "auto",
         description="The transport of the autoscaler's calls: `native` is several times faster, `auto` uses it where "
-        "`cloudgraft[native]` is installed, and else `grpcio`.",
+        "the package cloudgraft-native is installed, and else `grpcio`.",
     )
 
     @field_validator("transport")
     @classmethod
     def _check_transport(cls, value: str) -> str:
         if value == "native" and importlib.util.find_spec("cloudgraft_native") is None:
-            raise refuse("cloudgraft-native is not installed", "pip install 'cloudgraft[native]', or say auto")
+            raise refuse("cloudgraft-native is not installed", f"{install_command(NATIVE)}, or say auto")
         return value
 
     @field_validator("insecure")

@@ -11,13 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from cloudgraft.conformance.driver.checks import DRIVER_CHECKS
 from cloudgraft.conformance.driver.rules import DRIVER_RULES
-from cloudgraft.conformance.driver.run import judge_driver
+from cloudgraft.conformance.driver.run import DriverSession, judge_driver
 from cloudgraft.conformance.driver.settings import DriverSettings, Trouble
 
 if TYPE_CHECKING:
     from cloudgraft.conformance.driver.suite import DriverConformance
 
-__all__ = ["DRIVER_CHECKS", "DRIVER_RULES", "DriverConformance", "DriverSettings", "Trouble", "judge_driver"]
+__all__ = [
+    "DRIVER_CHECKS",
+    "DRIVER_RULES",
+    "DriverConformance",
+    "DriverSession",
+    "DriverSettings",
+    "Trouble",
+    "judge_driver",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -174,6 +174,13 @@ _ERRORS = {
         why="The machine is forgotten, or bought again, while the first one runs.",
         fix="Raise DeadlineError whenever the cloud may have done it: after a timeout, a cut connection, a 500.",
     ),
+    "D37": must(
+        "A create whose answer was lost raises DeadlineError, or answers with the one machine that was made",
+        why="After an error that says that nothing was done the engine creates again at once: every 503 of a cloud "
+        "that was busy, and did it all the same, buys a double.",
+        fix="Raise DeadlineError for every 5xx of a create, also for 503, for a closed connection and for a timeout. "
+        "UnavailableError is for a request that never left, such as a refused connection.",
+    ),
     "D32": must(
         "No secret is shown: not in an error, not in a machine, not in a repr",
         why="Errors reach the autoscaler's events and logs, which many may read.",

@@ -5,6 +5,9 @@ class TestMine(DriverConformance):
 
     def make_driver(self) -> Driver:
         return MyDriver(MyOptions(region="north"))
+
+The checks run once per class, side by side, and each test reports the result of one. With pytest-xdist keep a class on
+one worker (``--dist loadscope``): each worker would make a run of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 import pytest
 
@@ -20,11 +23,13 @@ from cloudgraft.conformance.driver.checks import DRIVER_CHECKS
 from cloudgraft.conformance.driver.rules import DRIVER_RULES
 from cloudgraft.conformance.driver.run import judge_driver
 from cloudgraft.conformance.driver.settings import AnyDriver, DriverSettings, Trouble
-from cloudgraft.conformance.report import Result, Status
+from cloudgraft.conformance.report import Report, Result, Status
 from cloudgraft.conformance.rules import Level
 from cloudgraft.sdk.driver import Driver
 
 _DEFAULT = DriverSettings()
+_NAMES = tuple(check.name for check in DRIVER_CHECKS)
+_REPORTS: pytest.StashKey[dict[type, Report]] = pytest.StashKey()
 _LAST = 8  # calls that are shown of a failed check
 
 
@@ -61,18 +66,46 @@ class DriverConformance:
         return DriverSettings(**attributes, troubled=self.make_troubled, crash=self.crash if can_crash else None)
 
     @pytest.mark.parametrize("check", [check.name for check in DRIVER_CHECKS])
-    def test_driver(self, check: str) -> None:
-        """Runs the check, with those that it comes after, on drivers of its own."""
-        report = asyncio.run(judge_driver(self.make_driver, self.settings(), only=[check]))
+    def test_driver(self, check: str, request: pytest.FixtureRequest) -> None:
+        """Reports one check of the run that all selected tests of this class share; the first test makes it."""
+        report = self._report(request)
         result = next(result for result in report.results if result.check == check)
-        if report.left_behind:
-            pytest.fail(f"left behind, delete them by hand: {', '.join(report.left_behind)}", pytrace=False)
+        if report.left_behind and "test_nothing_is_left_behind" not in _selected(request):
+            _fail_left_behind(report)
         if result.status is Status.SKIPPED:
             pytest.skip(result.message)
         if result.status is Status.BLOCKED:
             pytest.skip(f"{result.message}; see there")
+        if result.status is Status.INCONCLUSIVE:
+            pytest.skip(f"inconclusive: {result.message}")
         if result.status is Status.ERROR or (result.status is Status.FAILED and result.level is not Level.NOTE):
             pytest.fail(explained(result), pytrace=False)
+
+    def test_nothing_is_left_behind(self, request: pytest.FixtureRequest) -> None:
+        """Every machine that the kit made could be deleted."""
+        report = self._report(request)
+        if report.left_behind:
+            _fail_left_behind(report)
+
+    def _report(self, request: pytest.FixtureRequest) -> Report:
+        """Runs the selected checks of this class, once per session."""
+        reports = request.session.stash.setdefault(_REPORTS, {})
+        if type(self) not in reports:
+            # Without a check, as for test_nothing_is_left_behind alone, the first one.
+            only = [name for name in _selected(request) if name in _NAMES] or _NAMES[:1]
+            reports[type(self)] = asyncio.run(judge_driver(self.make_driver, self.settings(), only=only))
+        return reports[type(self)]
+
+
+def _selected(request: pytest.FixtureRequest) -> Sequence[str]:
+    """The checks and other tests of this class that pytest runs in this session."""
+    own = [item for item in request.session.items if getattr(item, "cls", None) is request.cls]
+    calls = [getattr(item, "callspec", None) for item in own]
+    return [str(call.params["check"]) if call else item.name for item, call in zip(own, calls, strict=True)]
+
+
+def _fail_left_behind(report: Report) -> NoReturn:
+    pytest.fail(f"left behind, delete them by hand: {', '.join(report.left_behind)}", pytrace=False)
 
 
 def explained(result: Result) -> str:

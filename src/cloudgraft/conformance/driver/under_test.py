@@ -9,17 +9,20 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from cloudgraft.conformance.check import Violation
+from cloudgraft.conformance.driver.denials import Denials
+from cloudgraft.conformance.driver.room import Room
 from cloudgraft.conformance.driver.settings import AnyDriver, DriverSettings
 from cloudgraft.conformance.report import Exchange
 from cloudgraft.sdk.blocking import as_driver
 from cloudgraft.sdk.common.event_loop import contained
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec, MachineState, Price, Shape
-from cloudgraft.sdk.errors import CloudgraftError
+from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, RateLimitedError, UnavailableError
 
 # -- calls -------------------------------------------------------------------------------------------------------------
 # Each call has a time limit and is recorded.
@@ -136,11 +139,16 @@ class Marks:
 
     cluster_id: str = field(default_factory=lambda: _random(10))
 
+    @property
+    def prefix(self) -> str:
+        """The beginning of every name."""
+        return f"{_CLUSTER}-{self.cluster_id}-"
+
     def new_name(self, group: str = "pool") -> str:
         """A name as long as the engine's longest, for a group with a long id."""
         slug = re.sub(r"[^a-z0-9]+", "-", group.lower()).strip("-")[:16].rstrip("-") or "x"
         digest = hashlib.sha256(group.encode()).hexdigest()[:8]
-        return f"{_CLUSTER}-{self.cluster_id}-{slug}-{digest}-{_random(8)}"
+        return f"{self.prefix}{slug}-{digest}-{_random(8)}"
 
     def tags(self, name: str, group: str) -> Mapping[str, str]:
         """The engine's marks of a machine."""
@@ -168,9 +176,21 @@ class Marks:
 
 log = logging.getLogger("cloudgraft.conformance")
 
+PASSING = (DeadlineError, RateLimitedError, UnavailableError)  # the cloud may answer the next call
 _MARGIN = 0.05  # seconds: a cloud's clock is not ours
 _CLOSE = 5.0  # seconds
 _STEP = 0.1  # seconds between two lists
+
+
+@dataclass(eq=False)
+class OneDriver:
+    """A started driver with the checks that use it, and the list that they wait for together."""
+
+    calls: Calls
+    users: int = 0
+    is_harmed: bool = False  # closed when its last user is done, and not used again
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # one list at a time
+    listed: tuple[float, Sequence[Machine], Exchange] | None = None  # the last one: when it began, what it showed
 
 
 class DriverUnderTest:
@@ -186,15 +206,48 @@ class DriverUnderTest:
         self.last_delete = 0.0
         self.open_creates = 0  # calls with an unknown outcome
         self.made: dict[str, Machine] = {}  # by machine id: answers of create that are not deleted yet
+        self.room = Room(settings.most_machines)
+        self.denials = Denials()
         self._make_driver = make_driver
-        self._calls: Calls | None = None
+        self._shared: OneDriver | None = None
+        self._starting = asyncio.Lock()
 
-    async def driver(self, exchanges: list[Exchange]) -> Calls:
-        """The driver of the run, started; its calls are recorded in this list from now on."""
-        if self._calls is None:
-            self._calls = await self.fresh(exchanges)
-        self._calls = self.wrapped(self._calls, exchanges)
-        return self._calls
+    @asynccontextmanager
+    async def driver(self, exchanges: list[Exchange], *, own: bool = False) -> AsyncIterator[OneDriver]:
+        """A started driver: the one that checks share, or one of the check's own, which may harm it."""
+        async with self._starting:
+            one = None if own else self._shared
+            if one is None:
+                one = OneDriver(await self.fresh(exchanges), is_harmed=own)
+                self._shared = self._shared if own else one
+            one.users += 1
+        try:
+            yield one
+        finally:
+            one.users -= 1
+            if one.is_harmed and not one.users:
+                await shut(one.calls)
+
+    def harmed(self, one: OneDriver) -> None:
+        """Gives the checks that come a new driver. This one is closed when its last user is done."""
+        one.is_harmed = True
+        if self._shared is one:
+            self._shared = None
+
+    async def together(self, one: OneDriver, since: float, exchanges: list[Exchange]) -> Sequence[Machine]:
+        """A list that begins at that moment or later. Checks that wait at the same time share it."""
+        async with one.turn:
+            if one.listed is None or one.listed[0] < since:
+                own: list[Exchange] = []
+                began = time.monotonic()
+                try:
+                    machines = await self.wrapped(one.calls, own).list()
+                finally:
+                    exchanges += own
+                one.listed = began, machines, own[-1]
+            else:
+                exchanges.append(one.listed[2])
+        return one.listed[1]
 
     async def fresh(self, exchanges: list[Exchange]) -> Calls:
         """One more driver, started. The caller closes it."""
@@ -218,17 +271,17 @@ class DriverUnderTest:
         return Calls(calls.driver, self.settings.call_timeout.total_seconds(), exchanges)
 
     async def retire(self) -> None:
-        """Closes the run's driver: the next check gets a new one."""
-        if self._calls is not None:
-            calls, self._calls = self._calls, None
-            await shut(calls)
+        """Closes the shared driver."""
+        if self._shared is not None:
+            one, self._shared = self._shared, None
+            await shut(one.calls)
 
     # -- cleaning up ---------------------------------------------------------------------------------------------------
 
-    async def tidy(self) -> None:
+    async def tidy(self, calls: Calls, machines: Sequence[Machine]) -> None:
         """Deletes what a check made, without waiting for it to be gone."""
-        if self._calls is not None and self.made:
-            await self._delete(self.wrapped(self._calls, []), list(self.made.values()))
+        left = [machine for machine in machines if machine.machine_id in self.made]
+        await self._delete(self.wrapped(calls, []), left)
 
     async def sweep(self) -> Sequence[str]:
         """Deletes everything that the run made, and returns what is left. Closes the driver."""
@@ -241,22 +294,27 @@ class DriverUnderTest:
     async def _swept(self) -> Sequence[str]:
         patience = self.settings.patience.total_seconds()
         alive: Sequence[Machine] = list(self.made.values())
+        calls: Calls | None = None
         try:
-            calls = await self.driver([])
+            calls = self._shared.calls if self._shared is not None else await self.fresh([])
             late = self.settings.late.total_seconds() if self.open_creates and self.settings.is_lasting else 0.0
             settled = certain_after(self.last_create, calls) + late
             async with asyncio.timeout(max(0.0, settled - time.monotonic()) + patience):
                 await self._delete(calls, alive)
                 while True:
                     began = time.monotonic()
-                    alive = await self._alive(calls)
-                    if not alive and began >= settled:
-                        return ()
-                    await self._delete(calls, alive)
+                    with contextlib.suppress(*PASSING):  # asked again until the time is over
+                        alive = await self._alive(calls)
+                        if not alive and began >= settled:
+                            return ()
+                        await self._delete(calls, alive)
                     await asyncio.sleep(_STEP)
         except Exception as error:  # noqa: BLE001 - whatever it is: these are left, and reported
             log.warning("could not clean up: %s: %s", type(error).__name__, error)
             return sorted(f"{machine.name} ({machine.machine_id})" for machine in alive)
+        finally:
+            if calls is not None and self._shared is None:
+                await shut(calls)
 
     async def _alive(self, calls: Calls) -> list[Machine]:
         listed = [machine for machine in await calls.list() if self.marks.is_ours(machine)]
@@ -266,7 +324,8 @@ class DriverUnderTest:
 
     async def _delete(self, calls: Calls, machines: Sequence[Machine]) -> None:
         done = await asyncio.gather(*(calls.delete(machine) for machine in machines), return_exceptions=True)
-        self.last_delete = time.monotonic()
+        if machines:
+            self.last_delete = time.monotonic()
         for machine, outcome in zip(machines, done, strict=True):
             if not isinstance(outcome, BaseException):
                 self.made.pop(machine.machine_id, None)

@@ -20,7 +20,8 @@ body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
 h1 { font-size: 1.6rem; } h2 { font-size: 1.25rem; margin-top: 2.5rem; } h3 { font-size: 1.05rem; margin: 0; }
 .verdict { font-size: 1.15rem; font-weight: 600; }
 .soft { color: var(--soft); }
-.must, .failed { color: var(--must); } .should, .blocked { color: var(--should); } .note { color: var(--note); }
+.must, .failed { color: var(--must); } .note { color: var(--note); }
+.should, .blocked, .inconclusive { color: var(--should); }
 .passed { color: var(--good); } .error { color: var(--odd); } .skipped { color: var(--soft); }
 article { border: 1px solid var(--edge); border-left: 0.35rem solid currentColor; border-radius: 0.3rem;
   padding: 0.8rem 1rem; margin: 1rem 0; }
@@ -57,6 +58,7 @@ def to_html(report: Report) -> str:
         *_section("Failures", (_article(result) for result in report.failures)),
         *_section("Could not be judged", (_article(each) for each in report.results if each.status is Status.ERROR)),
         *_left_behind(report),
+        *_reasons("Inconclusive: neither passed nor failed", report, Status.INCONCLUSIVE),
         *_reasons("Blocked: these follow from a failure above", report, Status.BLOCKED),
         *_reasons("Skipped", report, Status.SKIPPED),
         *_all_checks(report),
@@ -72,7 +74,7 @@ def _text(value: str) -> str:
 
 
 def _title(report: Report) -> Iterator[str]:
-    word = "passed" if report.is_passed else "failed"
+    word = "passed" if report.is_passed else "failed" if report.is_broken else "inconclusive"
     yield f"<h1>Conformance of {_text(headline(report.server))}</h1>\n"
     yield f'<p class="verdict {word}">{_text(conclusion(report))}</p>\n'
     started = f"{report.started:%Y-%m-%d %H:%M:%S %Z}".strip()

@@ -23,6 +23,7 @@ _STATUS_STYLES: Final = {
     Status.FAILED: "bold red",
     Status.SKIPPED: "dim",
     Status.BLOCKED: "yellow",
+    Status.INCONCLUSIVE: "bold yellow",
     Status.ERROR: "magenta",
 }
 _CALLS_SHOWN: Final = 6
@@ -34,6 +35,7 @@ def view(report: Report) -> Group:
     return Group(
         *_failures(report),
         *_unjudged(report),
+        *_listed(report, Status.INCONCLUSIVE, "Inconclusive: neither passed nor failed", "WHAT IS NEEDED"),
         *_listed(report, Status.BLOCKED, "Blocked: these follow from a failure above"),
         *_listed(report, Status.SKIPPED, "Skipped"),
         *_left_behind(report),
@@ -44,7 +46,7 @@ def view(report: Report) -> Group:
 def progress_line(result: Result) -> Text:
     """One line for a check that has just ended."""
     line = Text()
-    line.append(f"{result.status:<8}", _status_style(result))
+    line.append(f"{result.status:<7} ", _status_style(result))
     line.append(f"{result.level:<7}", "dim")
     line.append(f"{result.check} ")
     line.append(f"[{' '.join(result.rules)}] {result.seconds:.1f}s", "dim")
@@ -93,11 +95,11 @@ def _unjudged(report: Report) -> Iterator[RenderableType]:
             yield Text()
 
 
-def _listed(report: Report, status: Status, title: str) -> Iterator[RenderableType]:
+def _listed(report: Report, status: Status, title: str, last: str = "WHY") -> Iterator[RenderableType]:
     found = [result for result in report.results if result.status is status]
     if found:
         rows = [[Text(each.check), Text(" ".join(each.rules)), Text(clean(each.message))] for each in found]
-        yield _table(["CHECK", "RULES", "WHY"], rows, f"{title} ({len(found)})")
+        yield _table(["CHECK", "RULES", last], rows, f"{title} ({len(found)})")
 
 
 def _left_behind(report: Report) -> Iterator[RenderableType]:
@@ -116,7 +118,8 @@ def _summary(report: Report) -> Iterator[RenderableType]:
     yield _table(["LEVEL", *(status.upper() for status in Status)], rows, "Checks by level")
     started = f"{report.started:%Y-%m-%d %H:%M:%S %Z}".strip()
     yield Text(f"{as_called(report)}, {started}", style="dim")
-    yield Text(conclusion(report), style="bold green" if report.is_passed else "bold red")
+    style = "bold green" if report.is_passed else "bold red" if report.is_broken else "bold yellow"
+    yield Text(conclusion(report), style=style)
 
 
 def _count(results: Iterable[Result], status: Status) -> Text:

@@ -54,6 +54,12 @@ def conclusion(report: Report) -> str:
     passed, skipped = report.count(Status.PASSED), report.count(Status.SKIPPED)
     if report.is_passed:
         return f"The {who} keeps the contract: {_many(passed, 'check')} passed, {skipped} skipped.{_notes(report)}"
+    unclear = report.count(Status.INCONCLUSIVE)
+    if not report.is_broken:
+        return (
+            f"The {who} breaks no rule that could be judged, but {_many(unclear, 'check')} had no clear result: see "
+            f"what is needed; {passed} passed, {skipped} skipped.{_notes(report)}"
+        )
     troubles = []
     if violations := [result for result in report.failures if is_violation(result)]:
         troubles.append(f"{_many(len(violations), 'violation')} ({_levels(violations)})")
@@ -61,6 +67,8 @@ def conclusion(report: Report) -> str:
         troubles.append(f"{_many(blocked, 'check')} blocked by them")
     if errors := report.count(Status.ERROR):
         troubles.append(f"{_many(errors, 'check')} could not be judged")
+    if unclear:
+        troubles.append(f"{_many(unclear, 'check')} inconclusive")
     if report.left_behind:
         troubles.append(f"{_many(len(report.left_behind), 'machine')} left behind")
     return f"The {who} does not pass: {', '.join(troubles)}; {passed} passed, {skipped} skipped.{_notes(report)}"

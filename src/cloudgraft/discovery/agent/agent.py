@@ -25,6 +25,7 @@ from cloudgraft.discovery.model import ClusterSpec, PriceList
 from cloudgraft.discovery.search.prices import seconds_of
 from cloudgraft.kube.objects import CONFIG_MAPS, NODES, POD_LOADS, ConfigMapObject, Kind
 from cloudgraft.kube.watched import Source, Watched
+from cloudgraft.sdk.common.causes import cause
 from cloudgraft.sdk.errors import CloudgraftError, ConflictError, NotFoundError, PreconditionError, Retry
 
 if TYPE_CHECKING:  # extras, and an agent needs only one of them
@@ -187,7 +188,7 @@ class Agent:
         try:
             content = await asyncio.to_thread(path.read_text)
         except (OSError, UnicodeError) as error:
-            raise PreconditionError(f"the credentials {path} cannot be read: {type(error).__name__}") from error
+            raise PreconditionError(f"the credentials {path} cannot be read: {cause(error)}") from error
         if content != self._handed_in:
             hide_kubeconfig(content)
             await self._register.set_credentials(self._id, content)

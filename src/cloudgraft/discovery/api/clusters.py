@@ -25,7 +25,7 @@ from cloudgraft.discovery.model import Cluster, ClusterState, NetworkMode, Price
 from cloudgraft.discovery.service import Discovery
 from cloudgraft.sdk.errors import ConflictError, NotFoundError, PermissionDeniedError
 from cloudgraft.web.authentication import Caller, allowed, audited, unaudited
-from cloudgraft.web.pages import etag_of, page, revision_of
+from cloudgraft.web.pagination import etag_of, page, revision_of
 from cloudgraft.web.problems import EditedMeanwhileError
 
 Id = Annotated[ClusterId, Path()]

@@ -21,7 +21,7 @@ from cloudgraft.discovery.api.schemas import (
 from cloudgraft.discovery.service import Discovery
 from cloudgraft.sdk.errors import NotFoundError, PreconditionError
 from cloudgraft.web.authentication import ANY_ROLE, Caller, allowed, unaudited
-from cloudgraft.web.pages import page
+from cloudgraft.web.pagination import page
 
 Searcher = Annotated[Caller, allowed("node-manager", "operator", "read-only")]
 Reserver = Annotated[Caller, allowed("node-manager", "operator")]

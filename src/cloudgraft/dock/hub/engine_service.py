@@ -7,6 +7,7 @@ call, and only for the kinds that the configuration grants it.
 from __future__ import annotations
 
 import logging
+import math
 from datetime import timedelta
 from typing import Final
 
@@ -14,12 +15,20 @@ from cloudgraft.dock.access import CallerAccess, Context, admit_engine
 from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.hub.hub import Hub
 from cloudgraft.dock.protocol.messages import Key
-from cloudgraft.dock.slot import API_VERSION_KEY, CLASS_KEY, KIND_KEY, HubSlot
+from cloudgraft.dock.slot import (
+    API_VERSION_KEY,
+    CLASS_KEY,
+    KIND_KEY,
+    MAX_IN_FLIGHT_KEY,
+    SECONDS_KEY,
+    HubSlot,
+)
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.server.driver_calls import DriverCalls
 
 _LONGEST: Final = timedelta(minutes=10)  # for a call without a deadline
 _LONGEST_NAME: Final = 253
+_MOST_AT_ONCE: Final = 1000
 
 
 class EngineService(DriverCalls):
@@ -42,7 +51,21 @@ class EngineService(DriverCalls):
         admit_engine(self._access, context, key)
         left = context.time_remaining()
         within = _LONGEST if left is None else min(_LONGEST, timedelta(seconds=max(0.0, left)))
-        return HubSlot(self._hub, self._classes, key, name, within)
+        # An engine of an earlier release sends neither, and its deadline is all that there is.
+        own = _number(metadata.get(SECONDS_KEY, ""))
+        at_once = _number(metadata.get(MAX_IN_FLIGHT_KEY, "")) or 1.0
+        if own:
+            within = min(within, timedelta(seconds=own))
+        return HubSlot(self._hub, self._classes, key, name, within, max_in_flight=int(min(at_once, _MOST_AT_ONCE)))
+
+
+def _number(text: str) -> float | None:
+    """A positive number; None for anything else."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number > 0 else None
 
 
 def _plain(metadata: dict[str, str], name: str) -> str:

@@ -13,19 +13,23 @@ from typing import Final
 import grpc
 import grpc.aio
 
-from cloudgraft.dock.access import CallerAccess, Context, admit
+from cloudgraft.dock.access import WAYS_TO_SECRETS, CallerAccess, Context, admit
 from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.hub.service import DockService
 from cloudgraft.dock.hub.session import HubContext, Session, State
 from cloudgraft.dock.hub.settings import DriverReport, HubSettings, Limits
 from cloudgraft.dock.protocol.dialect import Dialect, Introduction, Tombstones
 from cloudgraft.dock.protocol.messages import Answer, DriverInfo, Key, Operation
+from cloudgraft.dock.protocol.v0 import PROTOCOL as PROTOCOL_V0
+from cloudgraft.net.connections import RateLimitedLog
 from cloudgraft.sdk.errors import (
     AlreadyExistsError,
+    AuthenticationError,
     CloudgraftError,
     DeadlineError,
     InvalidArgumentError,
     PermissionDeniedError,
+    PreconditionError,
     RateLimitedError,
     UnavailableError,
 )
@@ -142,7 +146,9 @@ class Hub:
             settings=settings, clock=clock, left=self._left, late=self._late, counts=self._counts
         )
         self._sessions: dict[Session, None] = {}  # ready and draining sessions
+        self._gone: set[Session] = set()  # sessions whose end is not logged yet
         self._listeners: list[Callable[[Key], None]] = []
+        self._refusals = RateLimitedLog(log)
         self._closing = False
         self._ticker: asyncio.Task[None] | None = None
         self._service = DockService(self._serve, access, classes, sessions=lambda: list(self._sessions))
@@ -161,7 +167,23 @@ class Hub:
         session = self._registry.get(key)
         if session is None:
             raise UnavailableError(f"no driver for {key} is connected: nothing was done")
+        if operation.spec is not None and operation.spec.user_data and session.info.protocol != PROTOCOL_V0:
+            self._check_secrets(session)
         return await session.call(operation)
+
+    def _check_secrets(self, session: Session) -> None:
+        """Raises PreconditionError when the driver may not get user data: it holds what machines join with."""
+        identity = self._access.identify(session.context)
+        if identity is None or not identity.gets_secrets:
+            raise PreconditionError(
+                f"nothing was sent to the driver for {session.key}: the machine's user data holds secrets, and the "
+                f"driver has not proved who it is. To let it have them, {WAYS_TO_SECRETS}"
+            )
+
+    def disconnect(self, why: str) -> None:
+        """Ends all sessions; their drivers may come back."""
+        for session in list(self._sessions):
+            session.end(why, UnavailableError(f"{why}: come back later"))
 
     def drivers(self) -> Sequence[DriverReport]:
         """The connected drivers, one for each key. Thread-safe."""
@@ -229,15 +251,27 @@ class Hub:
             identity = admit(self._access, context).name
             with self._limits.place(identity):
                 session = await self._receive(context, dialect, identity)
-                await session.run()
+                try:
+                    await session.run()
+                finally:
+                    if session in self._gone:
+                        self._gone.discard(session)
+                        _log_gone(session)
         except CloudgraftError as error:
             self._counts["refused"] += 1
-            level = logging.DEBUG if isinstance(error, RateLimitedError) else logging.INFO  # these come in thousands
-            log.log(level, "a driver was not taken: %s", error.message, extra={"peer": context.peer()})
+            self._log_refusal(error, context.peer())
             await _reject(context, dialect.reject(error), error)
         else:
             if session.ending is not None:
                 await _reject(context, None, session.ending)
+
+    def _log_refusal(self, error: CloudgraftError, peer: str) -> None:
+        """Logs one line a minute for each host and reason: a driver that is refused tries again for ever."""
+        if isinstance(error, AuthenticationError | RateLimitedError):  # the first has its line already
+            log.debug("a driver was not taken: %s", error.message, extra={"peer": peer})
+            return
+        who = (peer.rpartition(":")[0], error.message)
+        self._refusals.warning("a driver was not taken: %s", error.message, who=who, extra={"peer": peer})
 
     async def _receive(self, context: Context, dialect: Dialect, identity: str) -> Session:
         """Returns the session alone, so that the long first message is not kept in memory until the end."""
@@ -285,6 +319,7 @@ class Hub:
 
     def _ready(self, session: Session) -> None:
         self._sessions[session] = None
+        self._access.trust(session.context)
         self._counts["connected"] += 1
         info = session.info
         log.info(
@@ -300,7 +335,10 @@ class Hub:
             self._sessions.pop(session, None)
         if self._registry.release(session):
             self._counts["gone"] += 1
-            log.info("a driver is gone", extra={"driver": str(session.key), "identity": session.identity})
+            if session.state is State.CLOSED:
+                self._gone.add(session)  # logged when its stream has ended: only then the reason is certain
+            else:
+                _log_gone(session)
             self._notify(session.key)
 
     def _late(self, session: Session) -> None:
@@ -326,6 +364,11 @@ class Hub:
         session = self._registry.get(key)
         if session is not None:
             session.notifications.changed(classes, secrets)
+
+
+def _log_gone(session: Session) -> None:
+    about = {"driver": str(session.key), "identity": session.identity, "peer": session.peer}
+    log.info("a driver is gone: %s", session.why_gone, extra=about)
 
 
 async def _reject(context: Context, message: bytes | None, error: CloudgraftError) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -19,27 +20,37 @@ from cloudgraft.wire.pb import dock_pb2 as pb
 Notification = Callable[[], bytes | None]  # built when it is sent; None: no longer needed
 
 
+class Lane(enum.IntEnum):
+    """The queue of an operation. Lanes take turns, so a list waits for one create at most, however many are queued."""
+
+    READ = 0
+    DELETE = 1
+    CREATE = 2
+
+
 class Outbox:
-    """Queues operations in order of arrival, with notifications ahead of them."""
+    """Queues operations in order of arrival within their lane, with notifications ahead of them."""
 
     def __init__(self, *, limit: int, limit_bytes: int) -> None:
         self._limit = limit
         self._limit_bytes = limit_bytes
         self._notifications: deque[Notification] = deque(maxlen=limit)  # drops the oldest: none is essential
-        self._operations: dict[int, bytes] = {}
-        self._bytes = 0
+        self._lanes: tuple[dict[int, bytes], ...] = tuple({} for _ in Lane)
+        self._turn = 0  # the lane to look into first
+        self._count = self._bytes = 0
         self._loop = asyncio.get_running_loop()  # cached: each lookup is a system call
         self._writer: asyncio.Future[None] | None = None  # set while the writer waits for something to send
         self.open = True  # whether the driver accepts another operation now
 
     def __len__(self) -> int:
-        return len(self._operations)
+        return self._count
 
-    def put(self, number: int, data: bytes) -> bool:
+    def put(self, number: int, data: bytes, lane: Lane = Lane.READ) -> bool:
         """Queues an operation; False when the queue is full."""
-        if len(self._operations) >= self._limit or (self._bytes and self._bytes + len(data) > self._limit_bytes):
+        if self._count >= self._limit or (self._bytes and self._bytes + len(data) > self._limit_bytes):
             return False
-        self._operations[number] = data
+        self._lanes[lane][number] = data
+        self._count += 1
         self._bytes += len(data)
         if self._writer is not None:
             self._wake()
@@ -47,7 +58,11 @@ class Outbox:
 
     def remove(self, number: int) -> None:
         """Removes an operation that was given up."""
-        self._bytes -= len(self._operations.pop(number, b""))
+        for lane in self._lanes:
+            data = lane.pop(number, None)
+            if data is not None:
+                self._count -= 1
+                self._bytes -= len(data)
 
     def notify(self, notification: Notification) -> None:
         """Queues a notification ahead of all operations."""
@@ -69,13 +84,20 @@ class Outbox:
                 data = self._notifications.popleft()()
                 if data is not None:
                     return None, data
-            if self._operations and self.open:
-                number = next(iter(self._operations))
-                data = self._operations.pop(number)
-                self._bytes -= len(data)
-                return number, data
+            if self._count and self.open:
+                return self._take()
             self._writer = self._loop.create_future()
             await self._writer
+
+    def _take(self) -> tuple[int, bytes]:
+        turns = (*range(self._turn, len(self._lanes)), *range(self._turn))
+        lane = next(turn for turn in turns if self._lanes[turn])
+        self._turn = (lane + 1) % len(self._lanes)
+        number = next(iter(self._lanes[lane]))
+        data = self._lanes[lane].pop(number)
+        self._count -= 1
+        self._bytes -= len(data)
+        return number, data
 
     def _wake(self) -> None:
         writer, self._writer = self._writer, None

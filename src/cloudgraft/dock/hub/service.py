@@ -14,15 +14,24 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
-from cloudgraft.dock.access import CallerAccess, Context, admit
+from cloudgraft.dock.access import WAYS_TO_SECRETS, CallerAccess, CallerIdentity, Context, admit
+from cloudgraft.dock.classes.declared import shown
 from cloudgraft.dock.classes.store import MachineClasses
 from cloudgraft.dock.hub.session import Session
 from cloudgraft.dock.hub.settings import HubSettings
 from cloudgraft.dock.protocol.dialect import Dialect
 from cloudgraft.dock.protocol.messages import MachineClass, Secret
-from cloudgraft.dock.protocol.v0 import REGISTER_CALL, SERVICES, DialectV0
+from cloudgraft.dock.protocol.v0 import REGISTER_CALL, SERVICES, DialectV0, class_json, empty_secret, namespace_of
 from cloudgraft.dock.protocol.v1 import CONNECT, SERVICE, DialectV1
-from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, NotFoundError
+from cloudgraft.net.connections import RateLimitedLog
+from cloudgraft.sdk.errors import (
+    CloudgraftError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+)
+from cloudgraft.sdk.secrecy import secret_values
 from cloudgraft.server.clients import only_message
 from cloudgraft.server.listener import ListenerLimits, abort
 from cloudgraft.wire.pb import dock_pb2 as v1
@@ -73,6 +82,7 @@ class DockService:
         self._access = access
         self._classes = classes
         self._sessions = sessions
+        self._refusals = RateLimitedLog(log)
         self._v0 = DialectV0()
         self._v1 = DialectV1()
 
@@ -112,7 +122,7 @@ class DockService:
         return v1.Secret(revision=found.revision, data=found.data)
 
     def _class_v0(self, request: v0.MachineClassMeta, context: Context) -> Message:
-        return v0.MachineClass(data=self._machine_class(context, request.name).json)
+        return v0.MachineClass(data=class_json(self._machine_class(context, request.name)))
 
     def _secret_v0(self, request: v0.SecretMeta, context: Context) -> Message:
         return v0.Secret(data=secret_json(self._secret_named(context, request.secretName, request.nameSpace)))
@@ -132,24 +142,29 @@ class DockService:
 
     # -- machine classes and secrets -----------------------------------------------------------------------------------
     # A driver sees only those of its own kind. A request does not name a kind, so the caller's connection determines
-    # it. Names are looked up and never become part of a path. A request for something forbidden gets the same answer as
-    # one for something that does not exist.
+    # it. Names are looked up and never become part of a path. A request for something of another driver gets the same
+    # answer as one for something that does not exist.
 
     def _machine_class(self, context: Context, name: str) -> MachineClass:
         """Returns the class of that name, of the caller's own kind; raises NotFoundError."""
-        for session in self._callers(context):
+        identity = admit(self._access, context)
+        for session in self._callers(identity, context):
             found = self._class(session, name)
             if found is not None:
+                if not identity.gets_secrets and _holds_secrets(found):
+                    self._check_secrets(identity, context, f"the machine class {shown(name)} holds secrets")
                 session.note_class(name)
                 return found
         raise _nothing("machine class")
 
     def _secret_of(self, context: Context, machine_class: str) -> Secret:
         """Returns the secret that a class of the caller's own kind names; raises NotFoundError."""
-        for session in self._callers(context):
+        identity = admit(self._access, context)
+        for session in self._callers(identity, context):
             found = self._class(session, machine_class)
             secret = self._classes.secret(found) if found is not None else None
             if secret is not None:
+                self._check_secrets(identity, context, f"the secret of machine class {shown(machine_class)}")
                 return secret
         raise _nothing("secret")
 
@@ -158,21 +173,46 @@ class DockService:
 
         A class may name two. Each name gives the values of both: a driver of 2018 knows one, and requests only that.
         """
-        for session in self._callers(context):
+        identity = admit(self._access, context)
+        for session in self._callers(identity, context):
             for known in reversed(session.classes):
                 found = self._class(session, known)
-                if found is None or not name or name not in (found.secret, found.also_named):
+                if found is None or not name or name not in (found.secret or found.name, found.also_named):
                     continue
-                secret = self._classes.secret(found)
-                if secret is not None and namespace in {"", secret.namespace, found.namespace}:
-                    return replace(secret, name=name)
+                secret = self._classes.secret(found) if found.secret else empty_secret(found)
+                if secret is not None and namespace in {"", secret.namespace, namespace_of(found)}:
+                    if found.secret:
+                        self._check_secrets(identity, context, f"the secret {shown(name)}")
+                    return replace(secret, name=name, namespace=secret.namespace or namespace_of(found))
         raise _nothing("secret")
 
-    def _callers(self, context: Context) -> Iterator[Session]:
-        """The caller's own connections, first those with the same peer address as this call."""
-        identity = admit(self._access, context)
+    def _check_secrets(self, identity: CallerIdentity, context: Context, what: str) -> None:
+        """Raises PermissionDeniedError for a caller that has not proved who it is, unless the file allows that."""
+        if identity.gets_secrets:
+            return
+        self._refusals.warning(
+            "a driver on this host has not proved who it is, and does not get %s: %s",
+            what,
+            WAYS_TO_SECRETS,
+            who=what,
+            extra={"peer": context.peer()},
+        )
+        raise PermissionDeniedError(
+            f"this driver has not proved who it is, and does not get {what}: {WAYS_TO_SECRETS}, in the configuration "
+            "of cloudgraft"
+        )
+
+    def _callers(self, identity: CallerIdentity, context: Context) -> Iterator[Session]:
+        """The caller's own connections, first those with the same peer address as this call.
+
+        All programs on this host share one identity unless they prove who they are. Only the connection then shows
+        which of them calls: it must be the one on which the driver is registered. A unix socket shows no connection;
+        the rights to its file decide who may call.
+        """
         own = [each for each in self._sessions() if each.identity == identity.name and identity.may(each.key)]
         peer = context.peer()
+        if not identity.is_proved and not peer.startswith("unix:"):
+            own = [each for each in own if each.peer == peer]
         return iter(sorted(own, key=lambda session: session.peer != peer))
 
     def _class(self, session: Session, name: str) -> MachineClass | None:
@@ -198,6 +238,11 @@ def _bug(error: Exception) -> InternalError:
     incident = secrets.token_hex(4)
     log.error("the hub met an unexpected exception", exc_info=error, extra={"id": incident})
     return InternalError(f"internal error (id {incident}): the hub's log has the details")
+
+
+def _holds_secrets(machine_class: MachineClass) -> bool:
+    """Whether a value of the class stands below a key that names a secret."""
+    return any(secret_values(json.loads(machine_class.json or "{}")))
 
 
 def _nothing(what: str) -> NotFoundError:

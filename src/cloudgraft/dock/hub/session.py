@@ -25,11 +25,13 @@ from cloudgraft.dock.hub.outbox import Notifications, Outbox
 from cloudgraft.dock.hub.settings import Bucket, DriverReport, HubSettings
 from cloudgraft.dock.protocol.dialect import Bye, Dialect, Malformed, Reply, Tombstones
 from cloudgraft.dock.protocol.messages import Answer, DriverInfo, Key, Operation, Result
+from cloudgraft.sdk.common.event_loop import call_timer
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, UnavailableError
 
 log = logging.getLogger("cloudgraft.dock")
 
 _CLASSES_KEPT: Final = 1000
+_CANCEL_GRACE: Final = 0.2  # seconds after the end of a stream within which gRPC reports that its connection was lost
 
 
 class State(enum.Enum):
@@ -73,6 +75,8 @@ class Session:
         self.peer = context.peer()
         self.state = State.HANDSHAKE
         self.ending: CloudgraftError | None = None  # why the hub ended it; None: the driver ended it
+        self.why_gone = ""  # why it accepts no more operations, for people
+        self._was_closed_by_driver = False  # the stream ended; gRPC reports a lost connection only after that
         self.classes: dict[str, None] = {}  # names of the latest classes that its operations used
         self._dialect = dialect
         self._settings = settings
@@ -89,6 +93,7 @@ class Session:
             dialect,
             self._outbox,
             tombstones,
+            settings,
             cancel=self.notifications.cancel,
             late=lambda: hub_context.late(self),
         )
@@ -119,6 +124,12 @@ class Session:
         tasks = [asyncio.create_task(self._guarded(self._read())), asyncio.create_task(self._guarded(self._write()))]
         try:
             await self._closed.wait()
+            if self._was_closed_by_driver:
+                await asyncio.sleep(_CANCEL_GRACE)
+        except asyncio.CancelledError:
+            if self.state is not State.CLOSED or self._was_closed_by_driver:
+                self.why_gone = "its connection was lost, or it cancelled the stream"
+            raise
         finally:
             self.end("the connection was lost")
             for task in tasks:
@@ -130,6 +141,7 @@ class Session:
         if self.state is State.CLOSED:
             return
         self.state, self.ending = State.CLOSED, error
+        self.why_gone = self.why_gone or (error.message if error is not None else why)
         self._waiting.fail_all(why)
         self._closed.set()
         self._answer_pings()
@@ -143,6 +155,7 @@ class Session:
 
     def _leave(self, why: str) -> None:
         self.state = State.DRAINING
+        self.why_gone = why
         self._waiting.fail_unsent(why)
         self._events.left(self)
 
@@ -167,7 +180,9 @@ class Session:
         return answer
 
     async def _asked(self, operation: Operation) -> Answer:
-        wait = self._waiting.enter(operation, self._settings.max_message_bytes)
+        timer = call_timer()
+        timer.hold(self._settings.queue)
+        wait = self._waiting.enter(operation, self._settings.max_message_bytes, on_sent=timer.restart)
         try:
             reply = await wait.future
         except asyncio.CancelledError:
@@ -225,7 +240,7 @@ class Session:
         if self._writing_since is not None and now - self._writing_since > limit:
             self.end("the driver does not read", UnavailableError("the driver does not read what the hub sends"))
         elif self._dialect.beats and now - self._heard_at > limit:
-            self.end("the driver is silent", UnavailableError("the driver sent no heartbeat"))
+            self.end("the driver is silent", UnavailableError(f"the driver sent no heartbeat for {limit:g} s"))
         elif self._dialect.beats and now - self._beat_at >= self._settings.heartbeat - spare:
             self._beat()
 
@@ -262,6 +277,7 @@ class Session:
         while self.state is not State.CLOSED:
             data = await self.context.read()
             if data is grpc.aio.EOF:
+                self._was_closed_by_driver, self.why_gone = True, self.why_gone or "it closed the stream"
                 self.end("the connection to the driver ended")
                 return
             self._heard_at = self._clock()
@@ -280,6 +296,7 @@ class Session:
             return self._take_reply(decoded)
         if isinstance(decoded, Bye):
             if decoded.at_once:
+                self.why_gone = "it unregistered"
                 self.end("the driver has left")
             elif self.state is State.READY:
                 self._leave("the driver is leaving")

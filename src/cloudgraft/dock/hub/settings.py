@@ -33,6 +33,9 @@ class HubSettings:
     keepalive_timeout: float = NOTICED_WITHIN * 2 / 3
 
     max_message_bytes: int = 16 * 1024 * 1024
+    queue: float = 300.0  # seconds that an operation may wait to be sent: the driver is busy
+    # Seconds after its deadline at which an operation without a result counts as lost: it blocks others no more.
+    lost: float = 600.0
     outbox: int = 1000  # messages that wait for a driver to read
     outbox_bytes: int = 32 * 1024 * 1024
     malformed: int = 10  # malformed messages after which a driver is disconnected

@@ -224,10 +224,15 @@ def encode(code: Code, message: str) -> str:
 
 def decode(text: str) -> tuple[Code, str]:
     """Returns the code and the message of such a text; UNKNOWN for any other text."""
+    return decode_coded(text) or (Code.UNKNOWN, text)
+
+
+def decode_coded(text: str) -> tuple[Code, str] | None:
+    """Returns the code and the message of such a text; None for any other text."""
     start = text.find(_MARK)
     groups = _groups(text[start + len(_MARK) :]) if start >= 0 else None
     if groups is None or len(groups) != _GROUPS or groups[0] not in _CODES:
-        return Code.UNKNOWN, text
+        return None
     return _CODES[groups[0]], groups[1]
 
 

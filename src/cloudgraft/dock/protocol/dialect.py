@@ -60,6 +60,8 @@ class Dialect(ABC):
     # Whether a driver must send heartbeats, so that its silence means that it is dead.
     beats: ClassVar[bool] = False
     acknowledges: ClassVar[bool] = False  # whether results are acknowledged
+    # Whether a driver knows deadlines and cancellation. One that does not works on an operation until it has answered.
+    cancels: ClassVar[bool] = False
 
     def greeting(self) -> bytes | None:
         """The hub's first message, if the hub speaks first."""

@@ -78,6 +78,7 @@ class Operation:
     timeout: timedelta
     spec: MachineSpec | None = None  # for a create
     machine: Machine | None = None  # for a delete
+    max_in_flight: int = 1  # operations at once for a driver that cannot declare it (v0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +88,7 @@ class Status:
     code: Code = Code.OK
     message: str = ""
     retry_after: timedelta | None = None
+    is_plain: bool = False  # a text without a code (v0): see :mod:`cloudgraft.dock.protocol.texts`
 
 
 Answer = Machine | Sequence[Machine] | Sequence[Shape] | Sequence[Price] | None

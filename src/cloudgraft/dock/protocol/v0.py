@@ -2,19 +2,20 @@
 
 A machine has one id in it, the providerID. A create carries only the names of the machine and of its class: the class
 tells the driver the rest. Errors are texts without codes; texts with a code as the machine controller's drivers write
-it are understood.
+it are understood. The client of 2018 handles one operation after the other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from collections.abc import Awaitable, Iterator
 from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from cloudgraft.dock.protocol.codes import Code, Verb, decode, error_of
+from cloudgraft.dock.protocol.codes import Code, Verb, decode_coded, error_of
 from cloudgraft.dock.protocol.dialect import (
     LONGEST_TEXT,
     Bye,
@@ -27,7 +28,7 @@ from cloudgraft.dock.protocol.dialect import (
     checked_key,
     shortened,
 )
-from cloudgraft.dock.protocol.messages import DriverInfo, Operation, Result, Status
+from cloudgraft.dock.protocol.messages import DriverInfo, MachineClass, Operation, Result, Secret, Status
 from cloudgraft.sdk.driver import Machine
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError, UnsupportedError
 from cloudgraft.wire.pb import dock_v0_pb2 as pb
@@ -40,6 +41,10 @@ REGISTER: Final = "register"
 UNREGISTER: Final = "unregister"
 FIRST_NUMBER: Final = 1
 LAST_NUMBER: Final = 2**31 - 1  # they are int32
+NAMESPACE: Final = "default"  # of classes that have none: objects of 2018 always had one
+_AT_ONCE: Final = 1  # operations; a cloud's `maxInFlight` may say more
+# What drivers of 2018 send as the id of a machine that they did not create.
+_NO_IDS: Final = frozenset({"", "error"})
 _LIST, _ERROR = pb.DriverSide.listResp.LIST_FIELD_NUMBER, pb.DriverSide.listResp.ERROR_FIELD_NUMBER
 _ANSWERS: Final = {Verb.CREATE: "createresponse", Verb.DELETE: "deleteresponse", Verb.LIST: "listresponse"}
 
@@ -63,7 +68,12 @@ class DialectV0(Dialect):
             raise InvalidArgumentError("the driver does not send its version: the hub needs it to find the driver")
         api_version = f"{driver.group}/{driver.version}" if driver.group else driver.version
         return Introduction(
-            info=DriverInfo(key=checked_key(driver.kind, api_version), protocol=PROTOCOL, name=driver.name[:100])
+            info=DriverInfo(
+                key=checked_key(driver.kind, api_version),
+                protocol=PROTOCOL,
+                name=driver.name[:100],
+                max_in_flight=_AT_ONCE,
+            )
         )
 
     def numbers(self) -> Iterator[int]:
@@ -135,14 +145,16 @@ def _decode_large(data: memoryview) -> Decoded:
 def _status(error: str) -> Status:
     if not error:
         return Status()
-    code, text = decode(error)
-    return Status(code=code, message=shortened(text))
+    coded = decode_coded(error)
+    if coded is None:
+        return Status(code=Code.UNKNOWN, message=shortened(error), is_plain=True)
+    return Status(code=coded[0], message=shortened(coded[1]))
 
 
 def _created(response: pb.DriverSide.createResp, operation: Operation) -> Result:
     status = _status(response.error)
     failed = error_of(status.code, status.message, Verb.CREATE) is not None
-    if not response.providerID:
+    if response.providerID.lower() in _NO_IDS:
         if not failed:
             raise InternalError("the driver says that it created a machine, but not which: it sends no providerID")
         return Result(status=status)
@@ -153,6 +165,47 @@ def _created(response: pb.DriverSide.createResp, operation: Operation) -> Result
         addresses=(response.nodename,) if response.nodename else (),
     )
     return Result(status=status, answer=machine)
+
+
+# -- classes and secrets -----------------------------------------------------------------------------------------------
+# The kinds of 2018, such as AWSMachineClass, had the provider's settings and the reference to the secret in `spec`.
+
+
+def class_json(machine_class: MachineClass) -> str:
+    """Formats a class as an object of 2018, whatever form it was declared in. The declared fields stay beside it.
+
+    Its secretRef leads to a secret in any case: the controller of 2018 accepted no class without one, and drivers read
+    it without a check. It names an empty secret where the class has none.
+    """
+    declared = json.loads(machine_class.json)
+    namespace = namespace_of(machine_class)
+    spec = {key: value for key, value in machine_class.provider_spec.items() if key != "credentialsSecretRef"}
+    form = {
+        **declared,
+        "apiVersion": machine_class.key.api_version,
+        "kind": machine_class.key.kind,
+        "metadata": {**declared.get("metadata", {}), "name": machine_class.name, "namespace": namespace},
+        "spec": {**spec, "secretRef": {"name": secret_name(machine_class), "namespace": namespace}},
+    }
+    return json.dumps(form, sort_keys=True, separators=(",", ":"))
+
+
+def secret_name(machine_class: MachineClass) -> str:
+    """The name by which a driver of 2018 requests the secret of a class."""
+    return machine_class.also_named or machine_class.secret or machine_class.name
+
+
+def namespace_of(machine_class: MachineClass) -> str:
+    """The namespace of a class and its secret, as drivers of 2018 see it."""
+    return machine_class.namespace or NAMESPACE
+
+
+def empty_secret(machine_class: MachineClass) -> Secret:
+    """The secret of a class that has none."""
+    return Secret(name=secret_name(machine_class), revision=machine_class.revision, namespace=machine_class.namespace)
+
+
+# -- lists -------------------------------------------------------------------------------------------------------------
 
 
 async def _listed(response: pb.DriverSide.listResp, content: memoryview) -> Result:

@@ -275,6 +275,7 @@ class DialectV1(Dialect):
     protocol = PROTOCOL
     beats = True
     acknowledges = True
+    cancels = True
 
     def __init__(self) -> None:
         self.hub_id = secrets.token_hex(8)

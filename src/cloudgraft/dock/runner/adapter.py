@@ -17,6 +17,7 @@ from typing import Final, Literal, Protocol, runtime_checkable
 from cloudgraft.dock.protocol.codes import Code, code_of, retry_after_of
 from cloudgraft.dock.protocol.messages import MachineClass, Secret, Status
 from cloudgraft.sdk.blocking import AnyDriver, BlockingDriver, overrides
+from cloudgraft.sdk.common.causes import cause
 from cloudgraft.sdk.common.event_loop import BlockingPool
 from cloudgraft.sdk.driver import Driver, DriverTraits, Idempotency, Machine, MachineSpec, Ownership, Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError, NotFoundError
@@ -171,7 +172,7 @@ def status_of(error: BaseException) -> Status:
     incident = secrets.token_hex(4)
     trace = redacted("".join(traceback.format_exception(error)))
     log.error("the driver raised an unexpected exception (id %s)\n%s", incident, trace)
-    return _status(Code.UNKNOWN, f"unexpected {type(error).__name__} (id {incident}): the driver's log has the rest")
+    return _status(Code.UNKNOWN, f"unexpected {cause(error)} (id {incident}): the driver's log has the rest")
 
 
 def _status(code: Code, message: str, retry_after: timedelta | None = None) -> Status:

@@ -28,6 +28,7 @@ from cloudgraft.sdk.errors import (
 from cloudgraft.sdk.secrecy import secret_values
 
 _MOST: Final = 256  # classes; a driver rarely has more than a few
+_REFERENCES: Final = ("credentialsSecretRef", "secretRef")
 _AGAIN: Final = 1.0  # seconds; a retry-after tells the hub that nothing was done
 
 
@@ -201,16 +202,17 @@ def class_from_json(text: str, *, name: str, key: Key, revision: int) -> Machine
     if not isinstance(data, dict):
         raise InternalError(f"what the hub sent for the machine class {name!r} is not an object")
     metadata = _object(data, "metadata")
-    places = (data, _object(data, "spec"))  # older kinds have it in their spec
-    found = [_object(place, word) for place in places for word in ("credentialsSecretRef", "secretRef")]
+    is_old = "providerSpec" not in data  # older kinds have all of it in their spec
+    places = (data, _object(data, "spec")) if is_old else (data,)
+    found = [_object(place, word) for place in places for word in _REFERENCES]
     references = [reference for reference in found if reference]
     reference = references[0] if references else {}
-    spec = _object(data, "providerSpec" if "providerSpec" in data else "spec")  # the name in older kinds
+    spec = {key: value for key, value in _object(data, "spec").items() if key not in _REFERENCES}
     return MachineClass(
         name=name,
         key=key,
         revision=revision,
-        provider_spec=spec,
+        provider_spec=spec if is_old else _object(data, "providerSpec"),
         node_template=_object(data, "nodeTemplate"),
         secret=str(reference.get("name", "")),
         also_named=str(references[1].get("name", "")) if len(references) > 1 else "",

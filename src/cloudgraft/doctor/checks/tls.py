@@ -28,6 +28,8 @@ def check(inputs: Inputs) -> Iterator[Finding]:
     """Checks all certificates, then each cloud-config."""
     if inputs.settings is not None and inputs.settings.is_insecure:
         yield found("tls-insecure", where=inputs.settings.file, what="server.insecure is true")
+    if inputs.settings is not None and inputs.settings.gives_local_secrets:
+        yield found("dock-local-secrets", where=inputs.settings.file, what="dock.allowLocalSecrets is true")
     for certificate in inputs.certificates:
         yield from _certificate(certificate, inputs)
     for seen in inputs.cloud_configs():

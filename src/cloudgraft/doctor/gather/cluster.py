@@ -8,7 +8,6 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -20,7 +19,8 @@ from cloudgraft.doctor.releases import Flags, Release, needed_rights
 from cloudgraft.kube.errors import ExpiredError
 from cloudgraft.kube.objects import NODES, Node
 from cloudgraft.kube.rights import RIGHTS, Feature
-from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, PreconditionError, UnavailableError
+from cloudgraft.sdk.common.extras import check_installed
+from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, UnavailableError
 
 if TYPE_CHECKING:
     from cloudgraft.kube.api import Api
@@ -126,10 +126,7 @@ class ApiReader:
 
 def open_reader(kubeconfig: Path | None, *, timeout: float) -> ApiReader:
     """A reader for a kubeconfig file, or without one for the cluster that this runs in. Makes no call yet."""
-    if find_spec("lightkube") is None:
-        raise PreconditionError(
-            "to talk to a Kubernetes API, cloudgraft needs lightkube: pip install 'cloudgraft[kubernetes]'"
-        )
+    check_installed("talking to a Kubernetes API", "lightkube", extra="kubernetes")
     # Here and not above: an extra, and slow to import.
     from cloudgraft.kube.api import Api  # noqa: PLC0415
     from cloudgraft.kube.client import KubeClient  # noqa: PLC0415

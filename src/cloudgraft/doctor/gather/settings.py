@@ -47,6 +47,7 @@ def _settings(config: Config, file: str) -> Settings:
         file=file,
         has_tls=tls is not None,
         is_insecure=config.server.insecure,
+        gives_local_secrets=config.dock is not None and config.dock.allow_local_secrets,
         allowed_clients=tls.allowed_clients if tls is not None else (),
         deadline=config.server.deadline,
         force_options=config.server.force_options,

@@ -12,35 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from typing import Final
 
-from cloudgraft.sdk.errors import (
-    AuthenticationError,
-    CloudgraftError,
-    ConflictError,
-    DeadlineError,
-    InternalError,
-    InvalidArgumentError,
-    NotFoundError,
-    PermissionDeniedError,
-    RateLimitedError,
-    UnavailableError,
-    UnsupportedError,
-)
-
-_BY_STATUS: Final[Mapping[int, type[CloudgraftError]]] = {
-    400: InvalidArgumentError,
-    401: AuthenticationError,
-    403: PermissionDeniedError,
-    404: NotFoundError,
-    405: UnsupportedError,
-    409: ConflictError,
-    413: InvalidArgumentError,
-    422: InvalidArgumentError,
-    429: RateLimitedError,
-    501: UnsupportedError,
-}
-_TIMED_OUT: Final = 408
+from cloudgraft.sdk.errors import CloudgraftError
+from cloudgraft.sdk.http_errors import http_error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +55,7 @@ class ErrorTable:
         status: int | None = None,
         code: str = "",
         retry_after: float | None = None,
+        is_page: bool = False,
     ) -> CloudgraftError:
         """Returns the exception to raise for an error of the cloud.
 
@@ -88,8 +63,14 @@ class ErrorTable:
         own additions must not match: they hold a machine's name, which holds its group's id, and that may be any word.
         ``is_change`` says whether the call would have changed something: then an unknown error means an unknown
         outcome.
+
+        ``is_page`` says that the response is not in the cloud's own form. It may be a page of a proxy, and a word in it
+        that matches a row proves nothing: the cloud may have acted before the proxy failed.
         """
-        row = self.find(status=status, code=code, text=message if said is None else said)
+        text = message if said is None else said
+        if is_page and is_change and (status or 500) >= 500:
+            text = ""
+        row = self.find(status=status, code=code, text=text)
         if row is not None:
             return row.error(f"{message}; {row.fix}" if row.fix else message, retry_after=retry_after)
         return error_of_status(status, message, is_change=is_change, retry_after=retry_after)
@@ -99,14 +80,8 @@ def error_of_status(
     status: int | None, message: str, *, is_change: bool, retry_after: float | None = None
 ) -> CloudgraftError:
     """Returns the exception for an HTTP status without a row; a status of None means that the response had none."""
-    known = _BY_STATUS.get(status or 0)
-    if known is None and status is not None and 400 <= status < 500 and status != _TIMED_OUT:
-        known = InvalidArgumentError
-    if known is None and status is not None and status < 400:
-        known = InternalError  # an invalid response
-    if known is None:
-        known = DeadlineError if is_change else UnavailableError
-    return known(message, retry_after=retry_after)
+    # Not "create": a driver's own rows say which 409 means that the name is taken.
+    return http_error("delete" if is_change else "list", status, message, retry_after=retry_after)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import quote
 
@@ -13,6 +12,7 @@ from cloudgraft.drivers.common.secrets import error_without
 from cloudgraft.drivers.http import contract
 from cloudgraft.drivers.http import options as schema
 from cloudgraft.drivers.http.errors import GONE, NOT_OFFERED
+from cloudgraft.sdk.common.extras import check_installed
 from cloudgraft.sdk.driver import Driver, Idempotency, Machine, MachineSpec, Price, Shape
 from cloudgraft.sdk.errors import (
     CloudgraftError,
@@ -37,7 +37,8 @@ class HttpDriver(Driver):
     Options = schema.Options
 
     def __init__(self, options: schema.Options) -> None:
-        """Makes no call and reads no file yet."""
+        """Makes no call and reads no file yet. Raises PreconditionError without the extra."""
+        check_installed("the driver http", "httpx2", extra="http")
         self._options = options
         self.traits = options.traits()
         self._client: Client | None = None
@@ -46,8 +47,6 @@ class HttpDriver(Driver):
         """Creates the client. Only the first call finds out whether the receiver is reachable."""
         if self._client is not None:
             return
-        if find_spec("httpx2") is None:
-            raise PreconditionError("to call HTTPS endpoints, cloudgraft needs httpx2: pip install 'cloudgraft[http]'")
         # Not at the top: it needs an extra, and is slow to import.
         from cloudgraft.drivers.http.client import Client  # noqa: PLC0415
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
-import httpx2
-
 from cloudgraft.drivers.common.error_table import retry_after
 from cloudgraft.drivers.common.json_fields import shown
 from cloudgraft.drivers.common.machine_json import error_from_json, parse_json
@@ -49,6 +47,8 @@ def failure(what: str, error: Exception, *, is_change: bool, was_sent: bool) -> 
     """
     if tls_error := _tls_error(what, error, was_sent=was_sent):
         return tls_error
+    import httpx2  # noqa: PLC0415 - an extra, which the driver's class must not need
+
     text = str(error) or type(error).__name__
     is_late = isinstance(error, TimeoutError | httpx2.TimeoutException)
     if not was_sent:

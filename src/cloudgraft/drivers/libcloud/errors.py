@@ -145,6 +145,7 @@ def error_of(error: Exception, wire: Wire, what: str) -> CloudgraftError:
 def refusal(response: requests.Response, what: str, *, is_change: bool, code: str = "") -> CloudgraftError:
     """Returns the exception for an error response; ``code`` is for clouds whose code is in a place of its own."""
     found, text = said(response.content)
+    is_page = not found and response.content.lstrip()[:1] not in (b"{", b"[")
     return ERRORS.error(
         f"{what}: {text[:_LONGEST] or response.reason} (HTTP {response.status_code})",
         said=text,
@@ -152,6 +153,7 @@ def refusal(response: requests.Response, what: str, *, is_change: bool, code: st
         code=code or found,
         is_change=is_change,
         retry_after=retry_after(response.headers),
+        is_page=is_page,
     )
 
 

@@ -87,7 +87,9 @@ ERRORS: Final = ErrorTable(
 def error_of_answer(response: requests.Response, what: str, *, is_change: bool) -> CloudgraftError:
     """Returns the exception for an error response."""
     after = retry_after(response.headers)
-    return _error(response.status_code, _message(response), what, is_change=is_change, after=after)
+    said = _message(response)
+    is_page = response.content.lstrip()[:1] != b"{"
+    return _error(response.status_code, said, what, is_change=is_change, after=after, is_page=is_page)
 
 
 def error_of_library(error: keystone.ClientException, what: str, *, is_change: bool) -> CloudgraftError:
@@ -108,9 +110,11 @@ def error_of_library(error: keystone.ClientException, what: str, *, is_change: b
     return DeadlineError(f"{what}: {error}") if is_change else UnavailableError(f"{what}: {error}")
 
 
-def _error(status: int, said: str, what: str, *, is_change: bool, after: float | None) -> CloudgraftError:
+def _error(
+    status: int, said: str, what: str, *, is_change: bool, after: float | None, is_page: bool = False
+) -> CloudgraftError:
     message = f"{what}: {cut(said, _LONGEST)} (HTTP {status})"
-    return ERRORS.error(message, said=said, status=status, is_change=is_change, retry_after=after)
+    return ERRORS.error(message, said=said, status=status, is_change=is_change, retry_after=after, is_page=is_page)
 
 
 def failure_of(text: str) -> str:

@@ -11,6 +11,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Final, TypeVar
 
+from cloudgraft.sdk.common.causes import cause
 from cloudgraft.sdk.common.event_loop import contained, within
 from cloudgraft.sdk.driver import (
     Driver,
@@ -379,7 +380,7 @@ class Backend:
                 "a driver raised an unexpected exception", exc_info=error, extra={"cloud": self.name, "call": verb}
             )
             return InternalError(
-                f"the driver of cloud {self.name} failed in {verb} with {type(error).__name__}; the log has the details"
+                f"the driver of cloud {self.name} failed in {verb} with {cause(error)}; the log has the details"
             )
 
         late = f"cloud {self.name} did not answer {verb} within {seconds:g} s"

@@ -206,12 +206,15 @@ def _after_nothing(record: MachineRecord, error: CloudgraftError, now: float) ->
 
 
 def _after_refusal(record: MachineRecord, error: CloudgraftError, now: float) -> Move | None:
-    if record.presence is not Presence.UNKNOWN or error.retry is Retry.SETTLE_FIRST:
-        return None
-    if isinstance(error, AlreadyExistsError):
-        return None  # ours from an earlier attempt, or not ours: a list will show
+    if record.presence is not Presence.UNKNOWN or isinstance(error, AlreadyExistsError):
+        return None  # what exists is ours from an earlier attempt, or not ours: a list will show
+    why = failure(error.slug, error.message, error.error_class)
+    if error.is_final and record.state is State.CREATING:
+        # Law 7: it is reported now. Law 3: its presence stays unknown, so lists find a machine that was made after all.
+        return Move(move(record, State.FAILED, now, error=why), error.message)
+    if error.is_final or not error.nothing_done:
+        return None  # a list will show whether it exists
     if record.state is State.CREATING and error.retry is Retry.NO:
-        why = failure(error.slug, error.message, error.error_class)
         return Move(move(record, State.FAILED, now, presence=Presence.NONE, error=why), error.message)
     if record.state is State.CREATING:
         return Move(amend(record, presence=Presence.NONE), f"it will be tried again: {error.message}", "retry")

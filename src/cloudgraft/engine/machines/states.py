@@ -15,7 +15,7 @@ from cloudgraft.store.records import ErrorRecord, MachineRecord, Presence, State
 
 # The states in which a record may begin, and when that happens.
 BEGINNINGS: Final[Mapping[State, str]] = {
-    State.REQUESTED: "the autoscaler asks for it, or a broken machine is to be replaced",
+    State.REQUESTED: "the autoscaler or an operator asks for it, or a broken machine is to be replaced",
     State.FAILED: "it is requested while it may not be created: a guard, a pause, or a cloud that is down",
     State.BOOTING: "it is found in a cloud and proven to be ours, or an operator adopts it",
 }
@@ -24,23 +24,32 @@ TRANSITIONS: Final[Mapping[tuple[State, State], str]] = {
     (State.REQUESTED, State.CREATING): "the first call to create it is about to be made",
     (State.REQUESTED, State.BOOTING): "the cloud has a machine of this name with our marks: the journal is older",
     (State.REQUESTED, State.FAILED): "a guard refuses it, its cloud is down, its kind is out of stock, or time is up",
-    (State.REQUESTED, State.GONE): "the autoscaler takes it back before any call was made",
+    (State.REQUESTED, State.GONE): "the autoscaler or an operator takes it back before any call was made",
     (State.CREATING, State.BOOTING): "the cloud has accepted it, or a list shows that it had",
     (State.CREATING, State.FAILED): "the cloud refuses it, or time is up",
-    (State.CREATING, State.DELETING): "the autoscaler deletes it, and the cloud may hold something of it",
-    (State.CREATING, State.GONE): "the autoscaler deletes it, and the cloud holds nothing of it",
+    (
+        State.CREATING,
+        State.DELETING,
+    ): "the autoscaler or an operator deletes it, and the cloud may hold something of it",
+    (State.CREATING, State.GONE): "the autoscaler or an operator deletes it, and the cloud holds nothing of it",
     (State.BOOTING, State.RUNNING): "the cloud says that it runs, and its providerID is known",
     (State.BOOTING, State.FAILED): "the cloud says that it failed or lost it, or time is up",
-    (State.BOOTING, State.DELETING): "the autoscaler deletes it",
+    (State.BOOTING, State.DELETING): "the autoscaler or an operator deletes it",
     (State.BOOTING, State.GONE): "an operator releases it",
     (State.RUNNING, State.FAILED): "its node did not join the cluster in time",
-    (State.RUNNING, State.DELETING): "the autoscaler deletes it, or it is broken and is being replaced",
+    (State.RUNNING, State.DELETING): "the autoscaler or an operator deletes it, or it is broken and is being replaced",
     (State.RUNNING, State.GONE): "the cloud does not have it any more, or an operator releases it",
-    (State.FAILED, State.DELETING): "the autoscaler deletes it, or its time is up, and the cloud may hold something",
+    (
+        State.FAILED,
+        State.DELETING,
+    ): "the autoscaler or an operator deletes it, or its time is up, and the cloud may hold something",
     (
         State.FAILED,
         State.GONE,
-    ): "the autoscaler deletes it, or its time is up, and the cloud holds nothing of it; or an operator releases it",
+    ): (
+        "the autoscaler or an operator deletes it, or its time is up, and the cloud holds nothing of it; "
+        "or an operator releases it"
+    ),
     (State.FAILED, State.BOOTING): "its node is ready: it counted as failed while its cloud or its node was not seen",
     (State.DELETING, State.GONE): "the cloud does not have it any more, or an operator releases it",
     (
@@ -97,6 +106,11 @@ def has_failed(record: MachineRecord) -> bool:
 def give_up(record: MachineRecord, now: float, code: str, why: str) -> MachineRecord:
     """The record of a machine that the engine decides to delete; the code is one of the two above."""
     return move(record, State.DELETING, now, error=ErrorRecord(code=code, message=why, error_class=ErrorClass.OTHER))
+
+
+def delete(record: MachineRecord, now: float) -> MachineRecord:
+    """The record of a machine whose deletion is ordered: deleting, or gone where the cloud holds nothing of it."""
+    return move(record, State.GONE if record.presence is Presence.NONE else State.DELETING, now)
 
 
 def is_given_up(record: MachineRecord) -> bool:

@@ -6,7 +6,7 @@ from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.machines.breaker import Breaker
 from cloudgraft.engine.new_records import happened
 from cloudgraft.engine.reconcile.worker import Worker
-from cloudgraft.sdk.errors import NotFoundError
+from cloudgraft.engine.unknown_names import unknown
 from cloudgraft.store.records import Change, Scope
 
 
@@ -39,5 +39,5 @@ def _find(engine: Engine, scope: Scope, name: str) -> tuple[Worker, Breaker | No
     worker = engine.workers.get(cloud)
     if worker is None:
         known = engine.workers if scope is Scope.CLOUD else engine.fleet.groups
-        raise NotFoundError(f"there is no {scope.value} {name!r}; there is: {', '.join(sorted(known))[:500] or 'none'}")
+        raise unknown(scope.value, name, known)
     return worker, worker.observer.absence.breaker if scope is Scope.CLOUD else worker.repairer.breakers.get(name)

@@ -13,8 +13,9 @@ from cloudgraft.engine.operations.marking import put_marks
 from cloudgraft.engine.ownership.orphans import Orphan, OrphanKind
 from cloudgraft.engine.ownership.rules import Owner, Refusal, adopted, known_as, trusted
 from cloudgraft.engine.reconcile.worker import Worker
+from cloudgraft.engine.unknown_names import unknown_group
 from cloudgraft.sdk.driver import Machine
-from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
+from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
 from cloudgraft.store.records import Change, Event, MachineRecord
 
 
@@ -91,8 +92,7 @@ async def _carried_out(engine: Engine, picks: Sequence[_Pick], *, is_dry_run: bo
 def _open_group(engine: Engine, name: str) -> Group:
     group = engine.fleet.groups.get(name)
     if group is None:
-        there = ", ".join(sorted(engine.fleet.groups)) or "none"
-        raise NotFoundError(f"there is no node group {name!r}; there is: {there[:500]}")
+        raise unknown_group(engine, name)
     if not group.is_configured:
         raise PreconditionError(f"node group {name!r} is no longer configured; it only shrinks")
     return group

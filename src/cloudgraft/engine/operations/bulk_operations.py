@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from cloudgraft.engine.engine import Engine
+from cloudgraft.engine.ownership.rules import Refusal
 from cloudgraft.engine.reconcile.worker import Worker
 from cloudgraft.sdk.errors import PreconditionError
+from cloudgraft.sdk.types import NodeRef
 from cloudgraft.store.records import Change, MachineRecord
 
 T = TypeVar("T")
@@ -53,6 +55,19 @@ def item_of(record: MachineRecord, *, refused: str = "", note: str = "") -> Item
         refused=refused,
         note=note,
     )
+
+
+def find_record(engine: Engine, wanted: str) -> MachineRecord | Refusal:
+    """The machine by our name for it, its providerID or its id in its cloud."""
+    fleet = engine.fleet
+    by_name = fleet.machines.get(wanted) or fleet.find(NodeRef(name="", provider_id=wanted))
+    if by_name is not None:
+        return by_name
+    by_id = {cloud: fleet.by_machine_id(cloud, wanted) for cloud in fleet.active}
+    found = [record for record in by_id.values() if record is not None]
+    if len(found) > 1:
+        return Refusal(f"several clouds have such a machine; use its name: {', '.join(r.name for r in found)}")
+    return found[0] if found else Refusal("the journal has no machine of this name or id")
 
 
 async def carry_out(

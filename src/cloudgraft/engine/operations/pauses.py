@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.new_records import happened
-from cloudgraft.sdk.errors import NotFoundError
+from cloudgraft.engine.unknown_names import unknown
 from cloudgraft.store.records import Change, Event, PauseRecord, Scope
 
 
@@ -56,8 +56,7 @@ def _check_known(engine: Engine, scope: Scope, name: str) -> None:
     else:
         known = {*engine.workers, *(group.spec.cloud for group in engine.fleet.groups.values())}
     if name not in known:
-        there = ", ".join(sorted(known)) or "none"
-        raise NotFoundError(f"there is no {scope.value} {name!r}; there is: {there[:500]}")
+        raise unknown(scope.value, name, known)
 
 
 def _nudge(engine: Engine, scope: Scope, name: str) -> None:

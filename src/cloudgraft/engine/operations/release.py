@@ -9,11 +9,11 @@ from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.machines.states import move
 from cloudgraft.engine.new_records import about
-from cloudgraft.engine.operations.bulk_operations import Item, Result, carry_out, item_of
+from cloudgraft.engine.operations.bulk_operations import Item, Result, carry_out, find_record, item_of
 from cloudgraft.engine.operations.marking import take_marks
 from cloudgraft.engine.ownership.rules import Refusal, released
-from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
-from cloudgraft.sdk.types import NodeRef
+from cloudgraft.engine.unknown_names import unknown_group
+from cloudgraft.sdk.errors import InvalidArgumentError, PreconditionError
 from cloudgraft.store.records import Change, Event, MachineRecord, Presence, State
 
 _NOTES: Final = {
@@ -41,7 +41,7 @@ async def release_group(engine: Engine, group: str, *, is_dry_run: bool = True) 
     engine.check_leader()
     found = engine.fleet.groups.get(group)
     if found is None:
-        raise NotFoundError(f"there is no node group {group!r}")
+        raise unknown_group(engine, group)
     if found.is_configured:
         raise PreconditionError(
             f"node group {group!r} is configured; remove it from the configuration first, or name single machines"
@@ -64,7 +64,7 @@ def _planned(engine: Engine, picks: Sequence[str], *, is_end: bool = False) -> t
     events: list[Event] = []
     now = engine.clock.now()
     for pick in picks:
-        record = _find(engine, pick)
+        record = find_record(engine, pick)
         if isinstance(record, Refusal):
             items.append(Item(machine_id="", name=pick, refused=record.why))
             continue
@@ -95,18 +95,6 @@ def _events(record: MachineRecord, now: float) -> list[Event]:
         about(record, now, message),
         about(record, now, message, kind="released", machine_id=record.machine_id),
     ]
-
-
-def _find(engine: Engine, wanted: str) -> MachineRecord | Refusal:
-    fleet = engine.fleet
-    by_name = fleet.machines.get(wanted) or fleet.find(NodeRef(name="", provider_id=wanted))
-    if by_name is not None:
-        return by_name
-    by_id = {cloud: fleet.by_machine_id(cloud, wanted) for cloud in fleet.active}
-    found = [record for record in by_id.values() if record is not None]
-    if len(found) > 1:
-        return Refusal(f"several clouds have such a machine; use its name: {', '.join(r.name for r in found)}")
-    return found[0] if found else Refusal("the journal has no machine of this name or id")
 
 
 def _observation(engine: Engine, record: MachineRecord) -> Observation | None:

@@ -23,6 +23,7 @@ from cloudgraft.engine.machines.outcomes import (
     check_prices,
     check_shapes,
 )
+from cloudgraft.sdk.common.causes import cause
 from cloudgraft.sdk.common.event_loop import contained, in_slices, within
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec
 from cloudgraft.sdk.errors import (
@@ -78,16 +79,22 @@ class Caller:
         """The number of creates and deletes under way."""
         return len(self._tasks)
 
+    @property
+    def _most(self) -> int:
+        """The number of creates and deletes at once: no more than the driver takes, so that none waits inside it."""
+        declared = self.traits.max_calls
+        return self.settings.max_calls if declared is None else min(declared, self.settings.max_calls)
+
     def free(self, now: float) -> int:
         """The number of calls that may be made now."""
-        slots = max(0, self.settings.max_calls - len(self._tasks))
+        slots = max(0, self._most - len(self._tasks))
         if self.settings.calls_per_second is None:
             return slots
         return min(slots, 1) if now >= self._next_at else 0
 
     def wake_at(self) -> float | None:
         """When the rate limit allows another call; None when it does not hold one back."""
-        is_full = len(self._tasks) >= self.settings.max_calls
+        is_full = len(self._tasks) >= self._most
         return None if is_full or self.settings.calls_per_second is None else self._next_at
 
     def take(self) -> Sequence[tuple[str, Outcome]]:
@@ -223,7 +230,7 @@ class Caller:
 
         def failed(error: Exception) -> CloudgraftError:
             log.error("user data could not be made", exc_info=error, extra={"cloud": self.settings.name})
-            return InternalError(f"it failed with {type(error).__name__}; the log has the details")
+            return InternalError(f"it failed with {cause(error)}; the log has the details")
 
         late = f"it was not made within {seconds:g} s"
         return await within(seconds, prepare, late=lambda: DeadlineError(late), failed=failed)
@@ -264,7 +271,7 @@ class Caller:
             log.error("a driver raised an unexpected exception", exc_info=error, extra={"cloud": cloud, "call": verb})
             # Its text may be anything. The log has it, without secrets (sdk.secrecy).
             return InternalError(
-                f"the driver of cloud {cloud} failed in {verb} with {type(error).__name__}; the log has the details"
+                f"the driver of cloud {cloud} failed in {verb} with {cause(error)}; the log has the details"
             )
 
         late = f"cloud {cloud} did not answer {verb} within {seconds:g} s"

@@ -151,7 +151,7 @@ async def _timeline(engine: Engine, id_: str, cloud: str, limit: int) -> list[Ev
 
 
 async def _explain_machine(engine: Engine, subject: str, limit: int) -> Explanation:
-    record = _find(engine, subject)
+    record = find_machine(engine, subject)
     name, trouble = record.name if record is not None else subject, ""
     events: Sequence[Event] = ()
     try:
@@ -176,7 +176,8 @@ async def _explain_machine(engine: Engine, subject: str, limit: int) -> Explanat
     )
 
 
-def _find(engine: Engine, subject: str) -> MachineRecord | None:
+def find_machine(engine: Engine, subject: str) -> MachineRecord | None:
+    """The machine by our name for it, its providerID or its id in its cloud."""
     fleet = engine.fleet
     by_name = fleet.machines.get(subject) or fleet.find(NodeRef(name="", provider_id=subject))
     by_id = (fleet.by_machine_id(cloud, subject) for cloud in fleet.active)

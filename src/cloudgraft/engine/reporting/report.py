@@ -21,8 +21,9 @@ from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.reconcile.observer import SLICE
 from cloudgraft.engine.reconcile.worker import Worker
 from cloudgraft.engine.reporting.report_json import iso
+from cloudgraft.engine.unknown_names import unknown_group
 from cloudgraft.sdk.common.event_loop import in_slices
-from cloudgraft.sdk.errors import NotFoundError, UnavailableError
+from cloudgraft.sdk.errors import UnavailableError
 from cloudgraft.store.records import MachineRecord, PauseRecord, Presence, Scope, State
 
 _MOST_TROUBLED: Final = 50  # machines of one group that are reported without a request
@@ -156,6 +157,7 @@ class Report:
     clock_trouble: str  # the offset of this host's clock from the database's, if it is too large
     config_trouble: str
     is_config_pending: bool  # a changed configuration waits for the next Refresh
+    nodes_watched: bool  # whether a cluster is configured: then a machine is ready when its node is
     cluster_trouble: str  # why the nodes cannot be seen; empty when they can, and where no cluster is configured
     node_problems: Sequence[str]  # problems with reading or maintaining nodes
     groups: Sequence[GroupReport]
@@ -171,8 +173,7 @@ async def make_report(
     known = {**dict.fromkeys(engine.fleet.groups), **dict.fromkeys(sorted(left_out))}
     if group and group not in known:
         engine.check_leader()  # a follower has no data
-        there = ", ".join(sorted(known)) or "none"
-        raise NotFoundError(f"there is no node group {group!r}; there is: {there[:500]}")
+        raise unknown_group(engine, group)
     groups = []
     for id_ in [group] if group else known:
         groups.append(
@@ -193,6 +194,7 @@ async def make_report(
         clock_trouble=engine.database_clock.trouble(),
         config_trouble=config_trouble,
         is_config_pending=engine.is_config_pending,
+        nodes_watched=engine.nodes.cluster is not None,
         cluster_trouble=_cluster_trouble(engine),
         node_problems=[str(problem) for problem in engine.nodes.problems()],
         groups=groups,

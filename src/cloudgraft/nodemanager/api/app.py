@@ -14,9 +14,10 @@ from prometheus_client import CollectorRegistry
 
 from cloudgraft import __version__
 from cloudgraft.engine.groups.prices import pod_price
+from cloudgraft.engine.keyed_requests import MOST_KEYS, Asked
 from cloudgraft.nodemanager.api import schemas
 from cloudgraft.nodemanager.api.groups import GroupId, Reader, group_routes, read_routes
-from cloudgraft.nodemanager.changes import MOST_KEYS, Asked, Outcome
+from cloudgraft.nodemanager.changes import Outcome
 from cloudgraft.nodemanager.manager import Manager, retried_soon
 from cloudgraft.nodemanager.snapshot import Revision
 from cloudgraft.sdk.common.event_loop import follow_caller
@@ -25,7 +26,7 @@ from cloudgraft.sdk.quantity import Quantity
 from cloudgraft.sdk.types import NodeRef
 from cloudgraft.web.app import make_app
 from cloudgraft.web.authentication import AuditLog, Caller, Gatekeeper, allowed, unaudited
-from cloudgraft.web.pages import etag_of
+from cloudgraft.web.pagination import etag_of
 
 # -- Routes for fronts: snapshots, changes, and lookups for clients without a snapshot ---------------------------------
 

@@ -17,7 +17,7 @@ from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, Unsupport
 from cloudgraft.store.journal import EventQuery
 from cloudgraft.store.records import DeclaredGroup, MachineRecord, State
 from cloudgraft.web.authentication import Caller, allowed
-from cloudgraft.web.pages import cursor_after, etag_of, key_of, page, revision_of
+from cloudgraft.web.pagination import cursor_after, etag_of, key_of, page, revision_of
 
 # -- Routes for every role ---------------------------------------------------------------------------------------------
 

@@ -140,8 +140,11 @@ class RemoteDriver(Driver):
         return created(self.link.name, spec, wire.machine_from_pb(answer.machine))
 
     async def delete(self, machine: Machine) -> None:
-        """Delete."""
-        await self._ask("Delete", pb.DeleteRequest(machine=wire.machine_to_pb(machine)), pb.DeleteResponse)
+        """Delete. A connection that breaks is a DeadlineError: the machine may be gone, and its id reused."""
+        request = pb.DeleteRequest(machine=wire.machine_to_pb(machine))
+        await self._describe()
+        with unknown_if_cut(machine):
+            await self._call(self.link.channel(), "Delete", request, pb.DeleteResponse)
 
     async def list(self) -> Sequence[Machine]:
         """List, page by page; all of it or an error."""

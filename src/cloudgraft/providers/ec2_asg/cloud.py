@@ -87,17 +87,19 @@ class LaunchTypes:
         unknown = sorted(name for name in names if not self._holds(("", name)))
         now = time.monotonic()
         for part in parts(unknown, _AT_ONCE):
-            error: CloudgraftError = PreconditionError(f"its launch configuration {part[0]} is not there")
-            found: dict[Key, tuple[Found, float]] = {}
+            found: dict[Key, tuple[Found, float]] = {
+                ("", name): (PreconditionError(f"its launch configuration {name} is not there"), now + _WRONG)
+                for name in part
+            }
             try:
                 with our_errors("launch configurations"):
                     call = self._clients.client("autoscaling").describe_launch_configurations
                     for page in pages(call, {"LaunchConfigurationNames": part}):
                         for one in page["LaunchConfigurations"]:
                             found["", str(one["LaunchConfigurationName"])] = (str(one["InstanceType"]), _FOR_EVER)
-            except CloudgraftError as raised:
-                error, found = raised, {}
-            self._types |= {("", name): (error, now + _WRONG) for name in part} | found
+            except CloudgraftError as error:
+                found = {("", name): (error, now + _WRONG) for name in part}
+            self._types |= found
 
     def _read_shapes(self, types: Collection[str]) -> None:
         now = time.monotonic()

@@ -198,6 +198,7 @@ async def within(
     the error for any other exception, a TimeoutError of the call's own among them, and may log it.
     """
     limit = asyncio.timeout(seconds)
+    token = _timer.set(CallTimer(limit, seconds, _timer.get()))
     try:
         async with limit:
             return await contained(call())
@@ -205,6 +206,45 @@ async def within(
         raise
     except Exception as error:
         raise (late() if limit.expired() else failed(error)) from error
+    finally:
+        _timer.reset(token)
+
+
+class CallTimer:
+    """The timeout around a call. Code within the call stops it while the call waits for its turn.
+
+    A call that was not sent yet must not time out as one whose outcome is unknown.
+    """
+
+    def __init__(
+        self, limit: asyncio.Timeout | None = None, seconds: float = 0.0, outer: CallTimer | None = None
+    ) -> None:
+        self._limit = limit
+        self._seconds = seconds
+        self._outer = outer
+
+    def hold(self, longest: float) -> None:
+        """The call waits for its turn: it has so many more seconds, at most."""
+        self._set(longest)
+
+    def restart(self) -> None:
+        """The call begins now: it has its full time."""
+        self._set(0.0)
+
+    def _set(self, more: float) -> None:
+        if self._limit is not None:
+            with contextlib.suppress(RuntimeError):  # the timeout is over
+                self._limit.reschedule(asyncio.get_running_loop().time() + self._seconds + more)
+        if self._outer is not None:
+            self._outer._set(more)  # noqa: SLF001 - of the same class
+
+
+_timer: ContextVar[CallTimer | None] = ContextVar("cloudgraft_call_timer", default=None)
+
+
+def call_timer() -> CallTimer:
+    """Returns the timer of the current call; one that does nothing when there is none."""
+    return _timer.get() or CallTimer()
 
 
 # -- Tracks whether the caller of a change still waits for it ----------------------------------------------------------

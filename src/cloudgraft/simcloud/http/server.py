@@ -33,7 +33,8 @@ class HttpServer:
         """Opens the port, which may be 0; ``insecure`` admits other hosts."""
         host, _, port = listen.rpartition(":")
         if not (host and port.isascii() and port.isdigit() and int(port) <= 65535):
-            raise InvalidArgumentError(f"{listen!r} is not an address of the form host:port, such as 127.0.0.1:9400")
+            example = f"127.0.0.1:{listen if listen.isdecimal() else 9400}"
+            raise InvalidArgumentError(f"{listen!r} is not an address of the form host:port, such as {example}")
         if not insecure and not is_loopback_host(host):
             raise InvalidArgumentError(
                 f"refusing to serve {listen}: a simulated cloud does not authenticate its callers. "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import logging
 import os
 import socket
@@ -13,14 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import Connection, QueuePool, RootTransaction, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
-from cloudgraft.sdk.errors import CloudgraftError, InternalError, PreconditionError
+from cloudgraft.sdk.common.extras import check_installed
+from cloudgraft.sdk.errors import CloudgraftError, InternalError
 from cloudgraft.store import migrate
 from cloudgraft.store.databases.address import PostgresAddress
 from cloudgraft.store.databases.database import Access, Database, Mode
 from cloudgraft.store.databases.layout import Layout
 from cloudgraft.store.journal import JournalBrokenError, JournalUnavailableError
 from cloudgraft.store.lease.lease_row import REPLICA, LeaseRow
-from cloudgraft.store.lease.unled import dismiss_leader, has_counter, wait_until_unled
+from cloudgraft.store.lease.no_leader import dismiss_leader, has_counter, wait_until_no_leader
 from cloudgraft.store.migrate import JOURNAL, Schema, SchemaState
 from cloudgraft.store.schema import lease
 
@@ -75,11 +75,7 @@ class PostgresDatabase(Database):
     """
 
     def __init__(self, address: PostgresAddress, *, layout: Layout = JOURNAL, patient: bool = False) -> None:
-        if importlib.util.find_spec("psycopg") is None:
-            raise PreconditionError(
-                f"a {layout.noun} in PostgreSQL needs its driver, which is not installed: "
-                "pip install 'cloudgraft[postgresql]'"
-            )
+        check_installed(f"a {layout.noun} in PostgreSQL", "psycopg", extra="postgresql")
         self.layout = layout
         self._address = address
         self._options = _PATIENT if patient else _HURRIED
@@ -102,7 +98,7 @@ class PostgresDatabase(Database):
 
     def open(self, access: Access) -> SchemaState:
         """See :class:`Database`."""
-        unled = self._wait_until_unled() if access is Access.UPGRADE else None
+        unled = self._wait_until_no_leader() if access is Access.UPGRADE else None
         with self.transaction(Mode.WRITE) as connection:
             connection.execute(text("SET LOCAL statement_timeout = 0"))
             self._check_server(connection)
@@ -200,13 +196,13 @@ class PostgresDatabase(Database):
     def _has_lease(self) -> bool:
         return lease.name in self.layout.metadata.tables
 
-    def _wait_until_unled(self) -> LeaseRow | None:
+    def _wait_until_no_leader(self) -> LeaseRow | None:
         """The row of the free lease before an upgrade; None where there is no lease of this release to watch."""
         with self.transaction() as connection:
             is_older = migrate.look(connection, self.layout).schema is Schema.OLDER
             if not (is_older and self._has_lease and has_counter(connection)):
                 return None
-        return wait_until_unled(self)
+        return wait_until_no_leader(self)
 
     def _connect(self) -> psycopg.Connection[Any]:
         import psycopg  # noqa: PLC0415 - an extra; see __init__

@@ -19,7 +19,7 @@ from cloudgraft.store.databases.database import Access, Database, Mode
 from cloudgraft.store.identity import Configured
 from cloudgraft.store.journal import JournalBrokenError
 from cloudgraft.store.lease.lease_row import LeaseRow
-from cloudgraft.store.lease.unled import dismiss_leader, wait_until_unled
+from cloudgraft.store.lease.no_leader import dismiss_leader, wait_until_no_leader
 from cloudgraft.store.maintenance.legality import RowJudge
 from cloudgraft.store.migrate import Schema
 from cloudgraft.store.rows import CHECKSUM, Seal
@@ -72,7 +72,7 @@ def repair_journal(database: Database, configured: Configured, *, apply: bool) -
             f"the schema of {database.label} is {found.schema.value}: `cloudgraft db check` says what to do"
         )
     is_shared = apply and database.engine.dialect.name == "postgresql"
-    unled = wait_until_unled(database) if is_shared else None
+    unled = wait_until_no_leader(database) if is_shared else None
     with database.transaction(Mode.SNAPSHOT) as connection:
         plan = _planned(database, connection, configured, lost)
     if apply and plan.refusal:

@@ -23,7 +23,7 @@ from cloudgraft.store.identity import Configured, check_cluster_id
 from cloudgraft.store.journal import JournalBrokenError
 from cloudgraft.store.lease import lease_row
 from cloudgraft.store.lease.lease_row import LeaseRow
-from cloudgraft.store.lease.unled import in_use, wait_until_unled
+from cloudgraft.store.lease.no_leader import in_use, wait_until_no_leader
 from cloudgraft.store.maintenance.legality import RowJudge
 from cloudgraft.store.migrate import Schema
 from cloudgraft.store.rows import IllegalRowError, Seal, columns
@@ -98,7 +98,7 @@ def import_lines(database: Database, lines: Iterable[str], configured: Configure
     database.open(Access.SERVE)
     beside = database.stored_cluster_id()
     # In PostgreSQL: makes sure that no replica leads until we are done.
-    unled = wait_until_unled(database) if database.engine.dialect.name == "postgresql" else None
+    unled = wait_until_no_leader(database) if database.engine.dialect.name == "postgresql" else None
     with database.transaction(Mode.WRITE) as connection:
         claim = None
         if unled is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -25,7 +26,7 @@ OFFERS_CHECKS = driver_checks()
 _CLOSE = 5.0  # seconds that the engine gives a driver
 
 
-@CHECKS.check("D35", after=("traits_are_declared",))
+@CHECKS.check("D35", after=("traits_are_declared",), machines=0, alone=True)
 async def it_starts_and_closes_twice(stage: DriverStage) -> None:
     """Two starts, two closes, and a close without a start do no harm."""
     unstarted = stage.unstarted()
@@ -33,7 +34,7 @@ async def it_starts_and_closes_twice(stage: DriverStage) -> None:
     driver = stage.unstarted()
     for verb, when in (("start", "the first time"), ("start", "a second time")):
         await _quietly(driver, verb, when)
-    await driver.list()
+    await stage.list(time.monotonic(), driver)
     for when in ("the first time", "a second time"):
         await _quietly(driver, "close", when)
 
@@ -47,7 +48,7 @@ async def _quietly(calls: Calls, verb: str, when: str) -> None:
         raise Violation(f"{when}: {error}") from error
 
 
-@CHECKS.check("D36", after=(*LISTED, "it_starts_and_closes_twice"))
+@CHECKS.check("D36", after=(*LISTED, "it_starts_and_closes_twice"), machines=2, alone=True)
 async def it_closes_while_calls_run(stage: DriverStage) -> None:
     """While calls run, close ends within seconds, and so do they: with an answer, or an error of the sdk."""
     driver = await stage.another()
@@ -81,7 +82,7 @@ async def _close(driver: Calls, seconds: float) -> None:
 _NEEDED = ("cpu", "memory")
 
 
-@OFFERS_CHECKS.check("D33", after=("traits_are_declared",))
+@OFFERS_CHECKS.check("D33", after=("traits_are_declared",), machines=0)
 async def shapes_are_sane(stage: DriverStage) -> None:
     """Each shape is there once, holds cpu and memory as Quantities, and the one under test is among them."""
     shapes = await _shapes(stage)
@@ -118,7 +119,7 @@ def _check_shape(shape: Shape) -> None:
     expect(is_mapping, f"the labels of the shape {shape.name!r} are not a mapping")
 
 
-@OFFERS_CHECKS.check("D34", after=("traits_are_declared",))
+@OFFERS_CHECKS.check("D34", after=("traits_are_declared",), machines=0)
 async def prices_are_sane(stage: DriverStage) -> None:
     """Each shape has one price at most, a Decimal that is not negative, and all are in one currency."""
     try:

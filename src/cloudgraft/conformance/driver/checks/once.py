@@ -6,27 +6,37 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from cloudgraft.conformance.check import NotJudged, Violation
+from cloudgraft.conformance.check import Inconclusive, NotJudged, Violation
 from cloudgraft.conformance.driver.checks.answers import LISTED
-from cloudgraft.conformance.driver.stage import DriverStage, driver_checks, expect, ids, is_alive, lost_tags
-from cloudgraft.conformance.driver.under_test import Calls
+from cloudgraft.conformance.driver.stage import (
+    FULL,
+    DriverStage,
+    all_of,
+    driver_checks,
+    expect,
+    ids,
+    is_alive,
+    lost_tags,
+)
+from cloudgraft.conformance.driver.under_test import PASSING
 from cloudgraft.sdk.driver import Idempotency, Machine, MachineSpec, Ownership
-from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, Retry
+from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, DeadlineError, Retry
 
 CHECKS = driver_checks()
 MEANWHILE_CHECKS = driver_checks()
+
+_ATTEMPTS = 3
 
 # -- one machine per name ----------------------------------------------------------------------------------------------
 # One machine for one name: a second create, two at once, many at once, and after a restart of the driver.
 
 
-@CHECKS.check("D13", after=LISTED)
+@CHECKS.check("D13", after=LISTED, machines=2)
 async def a_second_create_adds_nothing(stage: DriverStage) -> None:
     """Where create is idempotent, the list has one machine after a second create of its name."""
     _needs_idempotency(stage)
-    spec = stage.spec()
-    await stage.create(spec)
-    await _again(stage, spec)
+    spec = stage.asked(await stage.create())
+    await stage.create_again(spec)
     await expect_one(stage, spec, "create() was called twice, one after the other")
 
 
@@ -34,9 +44,10 @@ async def a_second_create_adds_nothing(stage: DriverStage) -> None:
 async def a_second_create_is_answered_as_declared(stage: DriverStage) -> None:
     """A second create answers with the first machine (token), or raises AlreadyExistsError (unique name)."""
     _needs_idempotency(stage)
-    spec = stage.spec()
-    first = await stage.create(spec)
-    second = await _again(stage, spec)
+    first = await stage.create()
+    second = await stage.create_again(stage.asked(first))
+    if isinstance(second, DeadlineError):
+        raise Inconclusive(f"no second create was answered ({second!r}): test when the cloud answers in time")
     if stage.traits.idempotency is Idempotency.UNIQUE_NAME:
         is_fine = isinstance(second, AlreadyExistsError)
         expect(is_fine, f"the traits say UNIQUE_NAME, and a second create ended with {second!r}")
@@ -49,49 +60,64 @@ async def a_second_create_is_answered_as_declared(stage: DriverStage) -> None:
         raise Violation(f"the traits say TOKEN, and a second create raised {second!r}")
 
 
-@CHECKS.check("D15", after=("a_second_create_adds_nothing",))
+@CHECKS.check("D15", after=("a_second_create_adds_nothing",), machines=2)
 async def two_creates_of_one_name_at_once(stage: DriverStage) -> None:
     """Where create is idempotent, two creates of one name at the same time make one machine."""
     _needs_idempotency(stage)
-    spec = stage.spec()
-    answers = await asyncio.gather(*(_again(stage, spec) for _ in range(2)))
-    made = [answer for answer in answers if isinstance(answer, Machine)]
-    if not made:
-        raise Violation(f"of two creates of one name none answered with the machine: {answers!r}")
-    expect(len({m.machine_id for m in made}) == 1, f"two creates of one name at once made two machines: {ids(made)}")
-    await expect_one(stage, spec, "create() was called twice at once")
+    story = "create() was called twice at once"
+    left = _ATTEMPTS
+    while True:
+        spec = stage.spec()
+        answers = await asyncio.gather(*(_once(stage, spec) for _ in range(2)))
+        made = [answer for answer in answers if isinstance(answer, Machine)]
+        same = len({machine.machine_id for machine in made}) <= 1
+        expect(same, f"two creates of one name at once made two machines: {ids(made)}")
+        is_unclear = not made and any(isinstance(answer, (*PASSING, *FULL)) for answer in answers)
+        if not made and not is_unclear:
+            raise Violation(f"of two creates of one name none answered with the machine: {answers!r}")
+        if await expect_one(stage, spec, story, may_be_missing=is_unclear) or not is_unclear:
+            return
+        left -= 1
+        if not left:
+            raise Inconclusive(f"two creates of one name at once gave {answers!r}: test when the cloud takes calls")
+        await stage.pause()
 
 
-@CHECKS.check("D16", after=("a_second_create_adds_nothing", "a_new_machine_is_listed"))
+@CHECKS.check("D16", after=("a_second_create_adds_nothing", "a_new_machine_is_listed"), alone=True)
 async def a_new_driver_knows_the_old_machines(stage: DriverStage) -> None:
     """A new instance of the driver lists the machines of the old one, and creates none of them again."""
     if not stage.settings.is_lasting:
         raise NotJudged("is_lasting is False: the machines live in the driver, and are gone with it")
-    spec = stage.spec()
-    made = await stage.create(spec)
+    made = await stage.create()
+    spec = stage.asked(made)
     ended = time.monotonic()
     second = await stage.another()
     found = await stage.the_one(spec.name, ended, second)
     expect(found.machine_id == made.machine_id, f"a new driver shows {made.machine_id} as {found.machine_id}")
     if stage.is_idempotent:
-        await _again(stage, spec, second)
+        await stage.create_again(spec, second)
         await expect_one(stage, spec, "create() was called again by a new driver")
     await stage.delete(found, second)
     left = await stage.wait_until_gone([made.machine_id], stage.delay + stage.settings.patience.total_seconds())
     expect(not left, f"a new driver deleted {made.machine_id}, and it is still there")
 
 
-@CHECKS.check("D17", after=("machine_ids_are_their_own", "marks_come_back"))
+@CHECKS.check(
+    "D17",
+    after=("machine_ids_are_their_own", "marks_come_back"),
+    machines=lambda settings: settings.at_once,
+    first=True,
+)
 async def many_creates_at_once(stage: DriverStage) -> None:
     """Creates for different names at the same time make one machine each, with its own id, name and marks."""
-    specs = [stage.spec() for _ in range(stage.settings.at_once)]
-    made = await asyncio.gather(*(stage.create(spec) for spec in specs))
+    ordered, unclear = await all_of(_ordered(stage) for _ in range(stage.settings.at_once))
     ended = time.monotonic()
-    for spec, machine in zip(specs, made, strict=True):
+    made = [machine for _, machine in ordered]
+    for spec, machine in ordered:
         expect(machine.name == spec.name, f"create() of {spec.name} answered with {machine.name}")
-    expect(len({m.machine_id for m in made}) == len(specs), f"{len(specs)} creates gave the ids {ids(made)}")
-    listed = {machine.name: machine for machine in await stage.find([spec.name for spec in specs], ended)}
-    for spec, machine in zip(specs, made, strict=True):
+    expect(len({m.machine_id for m in made}) == len(made), f"{len(made)} creates gave the ids {ids(made)}")
+    listed = {machine.name: machine for machine in await stage.find([spec.name for spec, _ in ordered], ended)}
+    for spec, machine in ordered:
         shown = listed.get(spec.name)
         if shown is None:
             _may_be_missing(stage, spec)
@@ -101,21 +127,34 @@ async def many_creates_at_once(stage: DriverStage) -> None:
         if stage.traits.ownership is Ownership.TAGS:
             wrong = lost_tags(shown, spec.tags)
             expect(not wrong, f"made with others at once, {spec.name} has wrong tags: {wrong}")
+    if unclear is not None:
+        raise unclear
 
 
-async def _again(stage: DriverStage, spec: MachineSpec, calls: Calls | None = None) -> Machine | CloudgraftError:
+async def _ordered(stage: DriverStage) -> tuple[MachineSpec, Machine]:
+    """A machine with what was asked for; two answers may be mixed up, so the name proves nothing here."""
+    spec = stage.spec()
     try:
-        return await stage.create_once(spec, calls)
+        return spec, await stage.create_once(spec)
+    except (*PASSING, *FULL):
+        machine = await stage.create()
+        return stage.asked(machine), machine
+
+
+async def _once(stage: DriverStage, spec: MachineSpec) -> Machine | CloudgraftError:
+    try:
+        return await stage.create_once(spec)
     except CloudgraftError as error:
         return error
 
 
-async def expect_one(stage: DriverStage, spec: MachineSpec, story: str) -> None:
-    """Fails unless the list comes to show exactly one machine of this name, and no second one later."""
+async def expect_one(stage: DriverStage, spec: MachineSpec, story: str, *, may_be_missing: bool = False) -> bool:
+    """Fails unless the list comes to show exactly one machine of this name. Whether it shows one."""
     found = [m for m in await stage.settled_list(time.monotonic()) if m.name == spec.name]
-    if not found:
+    if not found and not may_be_missing:
         _may_be_missing(stage, spec)
     expect(len(found) <= 1, f"{story}, and there are {len(found)} machines named {spec.name}: {ids(found)}")
+    return bool(found)
 
 
 def _may_be_missing(stage: DriverStage, spec: MachineSpec) -> None:
@@ -131,16 +170,26 @@ def _needs_idempotency(stage: DriverStage) -> None:
 # Lists during changes, a deletion during a create, and lists of more than a page.
 
 
-@MEANWHILE_CHECKS.check("D18", after=("many_creates_at_once",))
+@MEANWHILE_CHECKS.check(
+    "D18", after=("many_creates_at_once",), machines=lambda settings: 1 + settings.at_once // 2, first=True
+)
 async def lists_work_meanwhile(stage: DriverStage) -> None:
     """A list works while machines are being made and deleted, and shows what was there all the time."""
-    steady = stage.spec()
-    await stage.create(steady)
+    steady = stage.asked(await stage.create())
     await stage.the_one(steady.name, time.monotonic())
-    changes = [asyncio.create_task(_come_and_go(stage)) for _ in range(stage.settings.at_once // 2)]
+    count = stage.fitting(stage.settings.at_once // 2)
+    changes = [asyncio.create_task(_come_and_go(stage)) for _ in range(count)]
+    unclear: CloudgraftError | None = None
+    lists = 0
     try:
         while any(not change.done() for change in changes):
-            listed = await _list_now(stage)
+            try:
+                listed = await _list_now(stage)
+            except PASSING as error:
+                unclear = error
+                await stage.pause()
+                continue
+            lists += 1
             is_there = any(machine.name == steady.name for machine in listed)
             expect(is_there or not stage.traits.complete_list, f"{steady.name} is missing while others come and go")
             await asyncio.sleep(0)
@@ -151,6 +200,8 @@ async def lists_work_meanwhile(stage: DriverStage) -> None:
     for end in ends:
         if isinstance(end, BaseException):
             raise end
+    if unclear is not None and not lists:
+        raise Inconclusive(f"no list() worked while machines were made: {unclear!r}; test when the cloud takes calls")
 
 
 async def _come_and_go(stage: DriverStage) -> None:
@@ -161,6 +212,8 @@ async def _come_and_go(stage: DriverStage) -> None:
 async def _list_now(stage: DriverStage) -> Sequence[Machine]:
     try:
         return await stage.calls.list()
+    except PASSING:
+        raise
     except CloudgraftError as error:
         raise Violation(f"list() raised {error!r} while machines were made and deleted") from error
 
@@ -174,8 +227,8 @@ async def a_machine_can_be_deleted_in_mid_create(stage: DriverStage) -> None:
     try:
         while not found and not create.done():
             await asyncio.sleep(0)  # a driver in memory may answer without ever giving others a turn
-            found = [machine for machine in await stage.calls.list() if machine.name == spec.name]
-        machine = found[0] if found else await create
+            found = [machine for machine in await stage.list(time.monotonic()) if machine.name == spec.name]
+        machine = found[0] if found else await _made(stage, spec, create)
         await _insist(stage, machine)
     finally:
         await asyncio.wait({create})
@@ -185,6 +238,19 @@ async def a_machine_can_be_deleted_in_mid_create(stage: DriverStage) -> None:
     expect(
         not left, f"{machine.machine_id} was deleted while it was being made, and is there as {[m.state for m in left]}"
     )
+
+
+async def _made(stage: DriverStage, spec: MachineSpec, create: asyncio.Task[Machine]) -> Machine:
+    """The machine of a create that ended; an unknown outcome is settled by list."""
+    try:
+        return await create
+    except DeadlineError as error:
+        found = await stage.settled(spec)
+        if found is None:
+            raise Inconclusive(
+                f"the outcome of create() was unknown, and no list showed a machine: {error!r}"
+            ) from error
+        return found
 
 
 async def _insist(stage: DriverStage, machine: Machine) -> None:
@@ -201,7 +267,12 @@ async def _insist(stage: DriverStage, machine: Machine) -> None:
             return
 
 
-@MEANWHILE_CHECKS.check("D27", after=("many_creates_at_once",))
+@MEANWHILE_CHECKS.check(
+    "D27",
+    after=("many_creates_at_once",),
+    machines=lambda settings: settings.page_size + 1 if settings.page_size else 0,
+    first=True,
+)
 async def a_list_has_every_page(stage: DriverStage) -> None:
     """A list has all machines when there are more than fit on one of the cloud's pages."""
     size = stage.settings.page_size
@@ -209,11 +280,15 @@ async def a_list_has_every_page(stage: DriverStage) -> None:
         raise NotJudged("no page_size was given: how many machines are on one page of the cloud's list")
     if not stage.traits.complete_list:
         raise NotJudged("the driver declares that a list need not show every machine")
-    specs = [stage.spec() for _ in range(size + 1)]
-    for start in range(0, len(specs), stage.settings.at_once):
-        await asyncio.gather(*(stage.create(spec) for spec in specs[start : start + stage.settings.at_once]))
+    names: list[str] = []
+    for start in range(0, size + 1, stage.settings.at_once):
+        count = min(stage.settings.at_once, size + 1 - start)
+        made, unclear = await all_of(stage.create() for _ in range(count))
+        names += [machine.name for machine in made]
+        if unclear is not None:
+            raise unclear
     listed = [machine.name for machine in await stage.settled_list(time.monotonic())]
-    missing = [spec.name for spec in specs if spec.name not in listed]
-    expect(not missing, f"of {len(specs)} machines the list has {len(specs) - len(missing)}; a page holds {size}")
-    twice = [spec.name for spec in specs if listed.count(spec.name) > 1]
+    missing = [name for name in names if name not in listed]
+    expect(not missing, f"of {len(names)} machines the list has {len(names) - len(missing)}; a page holds {size}")
+    twice = [name for name in names if listed.count(name) > 1]
     expect(not twice, f"these machines are on two pages: {', '.join(twice)}")

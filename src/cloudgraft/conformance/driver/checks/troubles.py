@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import secrets
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from cloudgraft.conformance.check import NotJudged, Violation
+from cloudgraft.conformance.check import Inconclusive, NotJudged, Violation
 from cloudgraft.conformance.driver.checks.answers import LISTED
+from cloudgraft.conformance.driver.denials import denies
 from cloudgraft.conformance.driver.settings import Trouble
-from cloudgraft.conformance.driver.stage import DriverStage, driver_checks, expect
-from cloudgraft.conformance.driver.under_test import Calls
+from cloudgraft.conformance.driver.stage import DriverStage, driver_checks, expect, ids
+from cloudgraft.conformance.driver.under_test import PASSING, Calls
 from cloudgraft.sdk.driver import Machine, MachineSpec
 from cloudgraft.sdk.errors import (
     AuthenticationError,
@@ -21,10 +24,12 @@ from cloudgraft.sdk.errors import (
     PermissionDeniedError,
     QuotaExceededError,
     RateLimitedError,
-    Retry,
 )
 
 CHECKS = driver_checks()
+DENIALS_CHECKS = driver_checks()
+
+_ATTEMPTS = 3
 
 _FULL = (QuotaExceededError, OutOfStockError)  # the autoscaler does the same for both
 _RIGHT: dict[Trouble, tuple[type[CloudgraftError], ...]] = {
@@ -41,14 +46,29 @@ async def what_can_never_work_is_refused(stage: DriverStage) -> None:
     wrong = stage.settings.wrong()
     if wrong is None:
         raise NotJudged("no wrong_machine was given: a `machine:` section that the cloud must refuse")
-    spec = replace(stage.spec(), settings=wrong)
-    error = await _failure(stage, spec, stage.calls)
+    spec, error = await _refusal(stage, wrong)
     is_right = isinstance(error, InvalidArgumentError)
     expect(is_right, f"settings that can never work ({dict(wrong)}) gave {_shown(error)}, not InvalidArgumentError")
     await _expect_nothing(stage, spec, error, stage.calls)
 
 
-@CHECKS.check("D30", "D31", after=("what_can_never_work_is_refused",))
+async def _refusal(
+    stage: DriverStage, wrong: Mapping[str, object]
+) -> tuple[MachineSpec, Machine | CloudgraftError | Violation]:
+    """How a create with these settings ends, and what was asked for; errors that pass are met again."""
+    left = _ATTEMPTS
+    while True:
+        spec = replace(stage.spec(), settings=wrong)
+        error = await _failure(stage, spec, stage.calls)
+        if not isinstance(error, PASSING):
+            return spec, error
+        left -= 1
+        if not left:
+            raise Inconclusive(f"create() with wrong settings raised {error!r}: test when the cloud takes calls")
+        await stage.pause()
+
+
+@CHECKS.check("D30", "D31", after=("what_can_never_work_is_refused",), alone=True)
 async def trouble_is_called_by_its_name(stage: DriverStage) -> None:
     """A quota, a stock-out, a rate limit and credentials that are refused each give their own error, and no machine."""
     judged = 0
@@ -66,7 +86,7 @@ async def trouble_is_called_by_its_name(stage: DriverStage) -> None:
         raise NotJudged("no `troubled` was given: drivers whose cloud is out of stock, out of quota, ...")
 
 
-@CHECKS.check("D28", after=LISTED)
+@CHECKS.check("D28", after=LISTED, machines=0, alone=True)
 async def a_cloud_that_is_away_has_no_list(stage: DriverStage) -> None:
     """A list raises when the cloud cannot be asked, or does not accept the credentials."""
     judged = 0
@@ -84,14 +104,45 @@ async def a_cloud_that_is_away_has_no_list(stage: DriverStage) -> None:
         raise NotJudged("no `troubled` was given for Trouble.AWAY: a driver whose cloud cannot be reached")
 
 
-@CHECKS.check("D32", after=("create_answers_with_the_machine",))
+@CHECKS.check("D37", after=LISTED, machines=4, alone=True)
+async def a_lost_answer_is_an_unknown_outcome(stage: DriverStage) -> None:
+    """When the cloud makes the machine and the answer is a 5xx, or none, create raises DeadlineError, or answers."""
+    judged = 0
+    for trouble in (Trouble.ERROR_AFTER, Trouble.LOST_ANSWER):
+        calls = await _troubled(stage, trouble)
+        if calls is None:
+            continue
+        judged += 1
+        spec = stage.spec()
+        end = await _failure(stage, spec, calls)
+        stage.denials.forget([spec.name])
+        await asyncio.sleep(stage.settings.late.total_seconds())
+        made = [machine for machine in await _settled(stage, calls) if machine.name == spec.name]
+        expect(len(made) <= 1, f"after one create ({trouble.value}) there are {len(made)} machines: {ids(made)}")
+        if isinstance(end, Machine):
+            continue
+        if not made and stage.traits.complete_list:
+            raise Inconclusive(
+                f"`troubled` ({trouble.value}) must make the machine, and no list shows one: {_shown(end)}"
+            )
+        is_right = isinstance(end, CloudgraftError) and not denies(end)
+        expect(
+            is_right, f"the machine was made and its answer lost ({trouble.value}); create() ended with {_shown(end)}"
+        )
+    if not judged:
+        raise NotJudged(
+            "no `troubled` was given for Trouble.ERROR_AFTER or LOST_ANSWER: a cloud whose answers get lost"
+        )
+
+
+@CHECKS.check("D32", after=("create_answers_with_the_machine",), machines=3, alone=True)
 async def no_secret_is_shown(stage: DriverStage) -> None:
     """Neither the options' secrets nor the user data of a machine are in an error, a machine, or a repr."""
     canary = secrets.token_hex(16)
     user_data = f"#cloud-config\n# {canary}\n"
     spec = stage.spec(user_data=user_data)
     shown = [repr(await stage.create(spec)), repr(stage.raw), repr(stage.calls.driver), *_options(stage)]
-    shown += [repr(machine) for machine in await stage.calls.list()]
+    shown += [repr(machine) for machine in await stage.list(time.monotonic())]
     wrong = stage.settings.wrong()
     if wrong is not None:
         shown.append(repr(await _failure(stage, replace(stage.spec(user_data=user_data), settings=wrong), stage.calls)))
@@ -102,6 +153,15 @@ async def no_secret_is_shown(stage: DriverStage) -> None:
     for what, value in (("the user data", canary), *(("a secret", value) for value in stage.settings.secrets)):
         place = next((text for text in shown if value in text), None)
         expect(place is None, f"{what} is shown: {(place or '').replace(value, '[it is here]')[:300]}")
+
+
+@DENIALS_CHECKS.check("D31", after=LISTED, machines=0, last=True)
+async def no_error_denies_a_machine(stage: DriverStage) -> None:
+    """No create of the whole run raised an error that says that nothing was done, although the machine exists."""
+    if stage.denials and stage.settings.is_lasting:
+        await stage.settled_list(stage.denials.last + stage.settings.late.total_seconds())
+    proven = stage.denials.proven
+    expect(not proven, f"create() said that nothing was done, and these machines exist: {', '.join(proven)}")
 
 
 def _options(stage: DriverStage) -> list[str]:
@@ -131,13 +191,20 @@ async def _failure(stage: DriverStage, spec: MachineSpec, calls: Calls) -> Machi
 
 
 async def _expect_nothing(stage: DriverStage, spec: MachineSpec, error: object, calls: Calls) -> None:
-    if isinstance(error, CloudgraftError) and error.retry is not Retry.SETTLE_FIRST:
-        try:
-            listed = await stage.settled_list(time.monotonic(), calls)
-        except CloudgraftError:  # the trouble keeps it from being asked
-            listed = await stage.calls.list()
+    if denies(error if isinstance(error, BaseException) else None):
+        listed = await _settled(stage, calls)
         made = [m for m in listed if m.name == spec.name]
+        stage.denials.forget([spec.name])
         expect(not made, f"create() raised {error!r}, which says that nothing was done, and {spec.name} is there")
+
+
+async def _settled(stage: DriverStage, calls: Calls) -> Sequence[Machine]:
+    """A settled list of the driver in trouble, or of the healthy one when the trouble keeps it from being asked."""
+    await asyncio.sleep(stage.delay)
+    try:
+        return await calls.list()
+    except CloudgraftError:
+        return await stage.list(time.monotonic())
 
 
 def _shown(end: object) -> str:

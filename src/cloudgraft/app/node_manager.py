@@ -1,4 +1,4 @@
-"""Builds a node manager of a configuration: the engine behind HTTPS."""
+"""Builds a node manager from a configuration: the engine behind HTTPS. Needs the extra `web`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from cloudgraft.app.reload import FileComposer
-from cloudgraft.app.wiring import Assembly
-from cloudgraft.config import Config
+from cloudgraft.app.wiring import Assembly, check_parts
+from cloudgraft.config import Config, Problems
 from cloudgraft.config.section import convert
 from cloudgraft.config.sections.node_manager import NodeManager
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.nodemanager.api.app import manager_app
 from cloudgraft.nodemanager.manager import Manager
+from cloudgraft.sdk.errors import InternalError
 from cloudgraft.server.ops import OpsServer
 from cloudgraft.service.metrics import ServiceMetrics
 from cloudgraft.web.authentication import AuditLog, ClientRule, Gatekeeper
@@ -29,9 +30,8 @@ class NodeManagerServer:
     def __init__(self, config: Config, assembly: Assembly, metrics: ServiceMetrics) -> None:
         """Opens nothing yet; raises an error that names what cannot be used."""
         section = section_of(config)
-        if assembly.engine is None or config.providers:
-            hint = "write clouds and nodeGroups, and no providers: those belong into the file of a front"
-            raise config.where().error("is not one for a node manager", hint)
+        if assembly.engine is None:
+            raise InternalError("a node manager without an engine")  # the configuration was checked
         self.engine: Engine = assembly.engine
         self._provider = EngineProvider(self.engine)
         self._config = config
@@ -79,8 +79,31 @@ class NodeManagerServer:
         self.gatekeeper.replace(_rules(section_of(config)))
 
 
+def check_manager(config: Config) -> None:
+    """Raises ConfigError with the problems that all parts find in a file that has others too."""
+    problems = Problems()
+    with problems.collecting():
+        check_kind(config)
+    with problems.collecting():
+        check_parts(config)
+    problems.raise_any()
+
+
+def check_kind(config: Config) -> None:
+    """Raises ConfigError for a file that is not one for a node manager."""
+    document = config.where().document
+    problems = Problems()
+    if config.node_manager is None and document.find(("nodeManager",)) is None:
+        with problems.collecting():
+            section_of(config)
+    if config.providers or not (config.clouds or config.node_groups):
+        hint = "write clouds and nodeGroups, and no providers: those belong into the file of a front"
+        problems.add(document.problem((), "is not one for a node manager", hint))
+    problems.raise_any()
+
+
 def section_of(config: Config) -> NodeManager:
-    """The section of the file; raises an error when there is none."""
+    """The section `nodeManager`. Raises ConfigError without one."""
     if config.node_manager is None:
         raise config.where().error("has no section nodeManager", "write one: it says where to listen, and who may call")
     return config.node_manager

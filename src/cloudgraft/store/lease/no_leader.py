@@ -18,7 +18,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _LOOKS: Final = 30  # in the length of a lease; a leader renews three times
 
 
-def wait_until_unled(database: Database) -> LeaseRow:
+def wait_until_no_leader(database: Database) -> LeaseRow:
     """Waits for the lease to be free and returns its row. JournalLockedError as soon as its holder renews it.
 
     A leader that crashed has not released its lease. Only the missing renewals show that it is gone, so this may take

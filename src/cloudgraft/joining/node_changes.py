@@ -24,7 +24,7 @@ class ClusterSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chore:
+class NodeChange:
     """A change to the node of a machine."""
 
     node: Node
@@ -32,12 +32,12 @@ class Chore:
 
     @property
     def key(self) -> str:
-        """Unique among the chores of one decision."""
+        """Unique among the changes of one decision."""
         return f"{type(self).__name__} {self.node.uid or self.node.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TendNode(Chore):
+class UpdateNode(NodeChange):
     """Add what a node lacks: a providerID, unless that is empty, and labels."""
 
     provider_id: str = ""
@@ -45,20 +45,20 @@ class TendNode(Chore):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemoveNode(Chore):
+class RemoveNode(NodeChange):
     """Remove the Node object of a machine that is gone (R57)."""
 
 
-def chores(
+def node_changes(
     claims: Sequence[Claim],
     nodes: Mapping[str, Node],
     settings: ClusterSettings,
     *,
     gone_since: Mapping[str, float],
     now: float,
-) -> tuple[list[Chore], list[Problem]]:
+) -> tuple[list[NodeChange], list[Problem]]:
     """All changes to make, and problems. ``nodes`` are those of the machines, by the machines' names."""
-    found: list[Chore] = []
+    found: list[NodeChange] = []
     problems: list[Problem] = []
     alive = {claim.provider_id for claim in claims if claim.stage is not Stage.GONE and claim.provider_id}
     for claim in claims:
@@ -68,8 +68,8 @@ def chores(
         if claim.stage is Stage.WANTED:
             if node.provider_id and claim.labels.items() <= node.labels.items():
                 continue  # nearly all of them, nearly always
-            chore = _tend(claim, node, settings)
-            found += [chore] if chore.provider_id or chore.labels else []
+            change = _update(claim, node, settings)
+            found += [change] if change.provider_id or change.labels else []
             problems += _other_labels(claim, node) if settings.label_nodes else []
         elif claim.stage is Stage.GONE and settings.remove_nodes and node.provider_id not in alive:
             is_due = not node.ready or now - gone_since.get(claim.name, now) >= _UNTIL_REMOVED
@@ -77,11 +77,11 @@ def chores(
     return found, problems
 
 
-def _tend(claim: Claim, node: Node, settings: ClusterSettings) -> TendNode:
+def _update(claim: Claim, node: Node, settings: ClusterSettings) -> UpdateNode:
     """Adds a providerID only where there is none, and a label only where there is none of that key."""
     writes_id = settings.set_provider_id and claim.sets_provider_id and not node.provider_id
     missing = {key: value for key, value in claim.labels.items() if key not in node.labels}
-    return TendNode(
+    return UpdateNode(
         node=node,
         machine=claim.name,
         provider_id=claim.provider_id if writes_id else "",

@@ -9,7 +9,7 @@ import pytest
 
 from cloudgraft.store.databases.database import Mode
 from cloudgraft.store.journal import FencedError, JournalLockedError
-from cloudgraft.store.lease.unled import dismiss_leader, wait_until_unled
+from cloudgraft.store.lease.no_leader import dismiss_leader, wait_until_no_leader
 from cloudgraft.store.records import Change
 from tests.store.places import PostgresPlace
 
@@ -25,7 +25,7 @@ async def test_a_leader_that_crashed_is_waited_for_and_a_frozen_one_is_fenced(
     ages(1)
     assert lease.seconds_left() == 14.0
     database = postgres_place.database()
-    row = await asyncio.to_thread(wait_until_unled, database)
+    row = await asyncio.to_thread(wait_until_no_leader, database)
     assert lease.seconds_left() == 0.0
     with database.transaction(Mode.WRITE) as connection:
         dismiss_leader(connection, row)
