@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cloudgraft.cli import admin_client
+from cloudgraft.cli import admin_client, names
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.terminal import clean, duration, examples, output_option
 from cloudgraft.sdk.errors import DeadlineError, UnavailableError
@@ -30,8 +30,16 @@ _LOOK_EVERY: Final = 1.0  # seconds
     "events", epilog=examples("events", "events --group small --since 1h", "events --follow --type scale --type guard")
 )
 @click.option("-f", "--follow", "is_following", is_flag=True, help="Go on with new events, until Ctrl-C.")
-@click.option("--group", default="", metavar="GROUP", help="Only events about this node group.")
-@click.option("--machine", default="", metavar="NAME", help="Only about this machine: its name, id or providerID.")
+@click.option(
+    "--group", default="", metavar="GROUP", shell_complete=names.groups, help="Only events about this node group."
+)
+@click.option(
+    "--machine",
+    default="",
+    metavar="NAME",
+    shell_complete=names.machines,
+    help="Only about this machine: its name, id or providerID.",
+)
 @click.option("--type", "kinds", multiple=True, metavar="TYPE", help="Only of this type; may be repeated.")
 @click.option("--since", default="", callback=duration, metavar="DURATION", help="Only those of the last 1h, 30m, …")
 @click.option(

@@ -15,6 +15,7 @@ from typing import Any, Final
 import click
 
 from cloudgraft.cli.admin_client import Admin
+from cloudgraft.cli.server_file import DEFAULT_FILE, keys_of
 
 _PATIENCE: Final = timedelta(seconds=2)
 
@@ -42,6 +43,11 @@ def groups_and_machines(context: click.Context, _parameter: click.Parameter, inc
         name for group in report.get("groups", ()) for name in (group["id"], *(m["name"] for m in group["machines"]))
     ]
     return _matching(names, incomplete)
+
+
+def clouds_of_the_file(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The clouds of the configuration file, for commands that need no server."""
+    return _matching(keys_of(context.params.get("path") or DEFAULT_FILE, "clouds"), incomplete)
 
 
 def drivers(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
-from cloudgraft.cli import admin_client
+from cloudgraft.cli import admin_client, names
 from cloudgraft.cli.admin_client import CALL_LIMIT, Admin
 from cloudgraft.cli.live_line import LiveLine
 from cloudgraft.cli.machine_progress import FAILED, GONE, READY, Machine, Progress, counted_names, progress
@@ -61,10 +61,17 @@ def _change(_context: click.Context, _parameter: click.Parameter, text: str) -> 
         "scale small -1 --machine prod-abc123-small-1x2y3z4a --yes",
     ),
 )
-@click.argument("group")
+@click.argument("group", shell_complete=names.groups)
 @click.argument("change", metavar="+N|-N|=N", callback=_change)
 @click.option("--wait", "is_waiting", is_flag=True, help="Wait until the machines are ready, or gone.")
-@click.option("--machine", "machines", multiple=True, metavar="NAME", help="Remove this machine; may be repeated.")
+@click.option(
+    "--machine",
+    "machines",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=names.machines,
+    help="Remove this machine; may be repeated.",
+)
 @click.option("--delete-ready", is_flag=True, help="Also remove machines that run, the newest first, without a drain.")
 @click.option("--yes", is_flag=True, help="Remove machines without a question.")
 @click.option("--order", default="", metavar="ID", help="Repeat an order whose answer was lost: it is made once.")

@@ -65,6 +65,14 @@ def admin_address(path: Path) -> str:
     )
 
 
+def keys_of(path: Path, section: str) -> list[str]:
+    """The keys of a section; none when the file cannot be read."""
+    try:
+        return [key for key in _section(_read(path, instead=""), section) if isinstance(key, str)]
+    except InvalidArgumentError:
+        return []
+
+
 def reachable(listen: str) -> str:
     """The address for a client on this host, of an address that a server listens on."""
     host, colon, port = listen.rpartition(":")

@@ -2,46 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from cloudgraft.app.driver_case import DriverCase, driver_case
-from cloudgraft.cli.report_output import print_report, write_junit
-from cloudgraft.cli.terminal import clean, examples, fail
-from cloudgraft.config import load
-from cloudgraft.conformance.driver.rules import DRIVER_RULES
-from cloudgraft.conformance.driver.run import DriverSession, chosen
-from cloudgraft.conformance.driver.settings import DriverSettings
-from cloudgraft.conformance.driver.under_test import CLUSTER_ID
-from cloudgraft.conformance.render.table import progress_line
-from cloudgraft.conformance.report import Report, Result, Status
-from cloudgraft.sdk.duration import format_duration
-from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
-from cloudgraft.server.signals import run_or_interrupt
-
-_USAGE: Final = 2  # exit code for wrong usage
-_DEFAULT: Final = DriverSettings()
+from cloudgraft.cli import names
+from cloudgraft.cli.terminal import config_option, examples
+from cloudgraft.sdk.errors import InvalidArgumentError
 
 
 def _names(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     """The values of --only: rules in upper case, checks by their names."""
+    if not given:
+        return ()
+    from cloudgraft.conformance.driver.rules import DRIVER_RULES
+    from cloudgraft.conformance.driver.run import chosen
+
     words = [word.strip() for text in given for word in text.split(",") if word.strip()]
-    names = [word.upper() if word.upper() in DRIVER_RULES else word for word in words]
+    wanted = [word.upper() if word.upper() in DRIVER_RULES else word for word in words]
     try:
-        chosen(names)
+        chosen(wanted)
     except InvalidArgumentError as error:
         raise click.BadParameter(f"{error.message}; docs/reference/driver-contract.md lists them") from error
-    return tuple(dict.fromkeys(names))
+    return tuple(dict.fromkeys(wanted))
 
 
 @click.command(
@@ -53,16 +37,8 @@ def _names(_context: click.Context, _option: click.Parameter, given: tuple[str, 
         "test-driver lab --machines 5 --yes --junit driver.xml -o json",
     ),
 )
-@click.argument("name")
-@click.option(
-    "-c",
-    "--config",
-    "path",
-    type=click.Path(path_type=Path),
-    default=Path("cloudgraft.yaml"),
-    show_default=True,
-    help="The configuration file that has the cloud NAME.",
-)
+@click.argument("name", shell_complete=names.clouds_of_the_file)
+@config_option("The configuration file that has the cloud NAME.")
 @click.option("--group", default="", help="The node group whose `machine` section is created, if there are several.")
 @click.option("--quick", is_flag=True, help="Only the most important checks: less than a minute on most clouds.")
 @click.option("--only", multiple=True, callback=_names, metavar="D13,D21", help="Only these rules or checks.")
@@ -70,7 +46,7 @@ def _names(_context: click.Context, _option: click.Parameter, given: tuple[str, 
     "--machines",
     type=click.IntRange(4, 100),
     metavar="N",
-    help=f"The most machines at the same time. [default: {_DEFAULT.most_machines}]",
+    help="The most machines at the same time. Default: as many as all checks need.",
 )
 @click.option(
     "--proxy-option",
@@ -113,83 +89,11 @@ def command(
     """
     if quick and only:
         raise click.UsageError("--quick is a choice of checks, and so is --only: give one of them")
-    try:
-        with driver_case(load(path), name, group, proxy_option=proxy_option) as case:
-            session = _session(case, only, quick=quick, machines=machines)
-            _confirm(case, session, yes=yes)
-            report = _judge(context, session)
-    except CloudgraftError as error:
-        fail(error.message, code=_USAGE)
+    from cloudgraft.cli.report_output import print_report, write_junit
+    from cloudgraft.cli.test_driver_run import Wanted, run_checks
+
+    wanted = Wanted(cloud=name, group=group, only=only, quick=quick, machines=machines, proxy_option=proxy_option)
+    report = run_checks(context, path, wanted, yes=yes)
     print_report(report, output)
     write_junit(report, junit)
     context.exit(report.exit_code)
-
-
-def _session(case: DriverCase, only: Sequence[str], *, quick: bool, machines: int | None) -> DriverSession:
-    most = min(filter(None, (machines or _DEFAULT.most_machines, case.max_machines)))
-    settings = replace(
-        _DEFAULT.within(most),
-        machine=case.machine,
-        call_timeout=max(case.call_timeout, _DEFAULT.call_timeout),
-        troubled=case.troubled,
-    )
-    return DriverSession(case.make, settings, only=only, quick=quick)
-
-
-def _confirm(case: DriverCase, session: DriverSession, *, yes: bool) -> None:
-    """Says what will be created, and asks where machines may cost money."""
-    for line in _plan(case, session):
-        click.echo(line, err=True)
-    if yes or case.is_free:
-        return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        fail("nothing was created: say --yes to create these machines without being asked", code=_USAGE)
-    click.confirm("Create them?", abort=True, err=True)
-
-
-def _plan(case: DriverCase, session: DriverSession) -> Iterator[str]:
-    settings = " ".join(f"{key}={value}" for key, value in case.machine.items())
-    yield clean(f"Testing the driver {case.driver} of cloud {case.cloud}: {len(session.checks)} checks.")
-    yield clean(
-        f"It creates up to {session.most_machines} machines at the same time, {session.all_machines} in all, as node "
-        f"group {case.group} does ({settings or 'no machine settings'}), and deletes them again."
-    )
-    marks = session.marks
-    yield f"Their names begin with {marks.prefix}; their tag {CLUSTER_ID} is {marks.cluster_id}."
-    yield f"It takes about {format_duration(session.expected(case.list_delay))}, and longer where calls are slow."
-
-
-def _judge(context: click.Context, session: DriverSession) -> Report:
-    with _bar(len(session.checks)) as progress:
-        ended = asyncio.run(
-            run_or_interrupt(
-                session.run(progress),
-                on_first=lambda: click.echo("interrupted: deleting what the kit made ...", err=True),
-                only_first=True,  # a second Ctrl-C would leave machines behind
-            )
-        )
-    report = session.report
-    if isinstance(ended, signal.Signals):
-        left = f"left behind: {', '.join(report.left_behind)}" if report.left_behind else "what it made is deleted"
-        click.echo(f"interrupted after {len(report.results)} checks; {clean(left)}", err=True)
-        context.exit(128 + ended)
-    return report
-
-
-@contextmanager
-def _bar(checks: int) -> Iterator[Callable[[Result], None]]:
-    """A bar with the time left, and each check that does not pass; nothing in a pipe."""
-    screen = Console(stderr=True, highlight=False)
-    if not screen.is_terminal:
-        yield lambda _: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=screen, transient=True) as bar:
-        task = bar.add_task("testing", total=checks)
-
-        def show(result: Result) -> None:
-            bar.advance(task)
-            if result.status is not Status.PASSED:
-                bar.console.print(progress_line(result), soft_wrap=True)
-
-        yield show

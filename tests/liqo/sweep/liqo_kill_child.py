@@ -66,7 +66,7 @@ def main(socket: str, name: str, words: list[str]) -> None:
         def __init__(self, app: ASGIApp, **settings: Any) -> None:
             super().__init__(_Asking(app, socket, name), **settings)
 
-    server = {"discovery": "discovery_server", "node-manager": "manager_wiring"}[words[0]]
+    server = {"discovery": "discovery_server", "node-manager": "node_manager"}[words[0]]
     vars(importlib.import_module(f"cloudgraft.app.{server}"))["WebListener"] = Gated
     cloudgraft(words)
 
