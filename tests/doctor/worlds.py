@@ -16,6 +16,7 @@ from cloudgraft.doctor.inputs import (
     Cloud,
     CloudConfigSeen,
     Cluster,
+    DockedDriver,
     Group,
     GroupSettings,
     Guard,
@@ -253,6 +254,13 @@ PLANTS: Mapping[str, Plant] = {
     "config-missing": lambda p: replace(p, settings=None, config_file=""),
     "config-not-taken": server(config_trouble="line 3: unknown key"),
     "cluster-not-seen": server(cluster_trouble="the Kubernetes API has not been heard of for a while"),
+    "dock-driver-busy": server(
+        drivers=(
+            DockedDriver(
+                kind="AcmeMachineClass", api_version="acme/v1", protocol="v0", in_flight=1, queued=1, queued_seconds=61
+            ),
+        )
+    ),
     "node-not-looked-after": server(node_problems=("two nodes are named m-1",)),
     "server-unreachable": lambda p: replace(p, server=None, server_trouble="no cloudgraft server answers"),
     "not-leader": server(leader_trouble="not the leader: the lease cannot be asked for: no route"),

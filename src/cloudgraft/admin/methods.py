@@ -84,6 +84,7 @@ def _driver_json(report: DriverReport) -> dict[str, object]:
         "silentSeconds": round(report.silent_for.total_seconds(), 3),
         "inFlight": report.in_flight,
         "queued": report.queued,
+        "queuedSeconds": round(report.queued_for.total_seconds(), 3),
         "succeeded": report.succeeded,
         "failed": report.failed,
         "malformed": report.malformed,

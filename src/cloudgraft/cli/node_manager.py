@@ -59,7 +59,7 @@ def command(path: Path, listen: str | None, verbosity: int | None, log_format: s
     from cloudgraft.service.metrics import ServiceMetrics
 
     with needing("a node manager", "web"):
-        from cloudgraft.app.manager_wiring import NodeManagerServer, check_kind, check_manager, section_of
+        from cloudgraft.app.node_manager import NodeManagerServer, check_kind, check_manager, section_of
 
     overrides = {"nodeManager.listen": listen, "log.level": verbosity, "log.format": log_format}
 

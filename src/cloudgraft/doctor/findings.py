@@ -127,6 +127,11 @@ _SERVER: Final = {
         why="Nodes get neither providerID nor labels, none is removed, and whether machines join is not known.",
         fix="cloudgraft doctor --kubeconfig FILE with the server's own kubeconfig says whether the API answers",
     ),
+    "dock-driver-busy": _warning(
+        "Calls wait for a driver that has dialled in",
+        why="It takes no more calls at once, and is slow: machines come late, and after five minutes a call fails.",
+        fix="is its cloud slow? A driver of 2018 that can do more at once: maxInFlight of its cloud",
+    ),
     "node-not-looked-after": _warning(
         "The running server leaves a node alone",
         why="It is not certain which machine it is, or something keeps it from being made complete: a node without the "

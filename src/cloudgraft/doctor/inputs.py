@@ -131,6 +131,18 @@ class Oddity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DockedDriver:
+    """A driver that is connected to the server's dock."""
+
+    kind: str
+    api_version: str
+    protocol: str = "v1"
+    in_flight: int = 0
+    queued: int = 0
+    queued_seconds: float = 0.0  # how long the oldest call has been waiting to be sent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     """The state of the running server, as it reports it."""
 
@@ -146,6 +158,7 @@ class Server:
     oddities: tuple[Oddity, ...] = ()
     cluster_trouble: str = ""  # why it does not see the nodes
     node_problems: tuple[str, ...] = ()  # as it reports them itself
+    drivers: tuple[DockedDriver, ...] = ()  # of its dock, if it has one
 
 
 # -- certificates and connection ---------------------------------------------------------------------------------------

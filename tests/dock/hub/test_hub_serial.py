@@ -6,6 +6,7 @@ The peers here behave as the client of 2018 does: they receive, work, answer, an
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -188,12 +189,13 @@ async def test_case_55_an_operation_that_was_given_up_still_occupies_a_driver_of
         operation = await driver.receive()
         assert isinstance(await ended(making), DeadlineError)
         looking = call(rig, listing())
-        await until(lambda: rig.hub.drivers()[0].queued == 1)
-        assert rig.hub.drivers()[0].in_flight == 1
+        await until(lambda: rig.hub.drivers()[0].queued_for > timedelta(0), what="the report shows that it waits")
+        assert (rig.hub.drivers()[0].in_flight, rig.hub.drivers()[0].queued) == (1, 1)
         await driver.created(operation.operationID, "late")
         await driver.listed((await driver.receive()).operationID, ("late", "m-1"))
         assert await looking == [Machine(name="m-1", machine_id="late", provider_id="late")]
         assert rig.hub.counts()["late"] == 1
+        assert rig.hub.drivers()[0].queued_for == timedelta(0)
 
 
 async def test_case_55_what_waits_for_too_long_was_not_sent_and_a_lost_answer_blocks_nothing_for_ever() -> None:

@@ -25,6 +25,7 @@ _FAMILIES: Final = {
     "cloudgraft_dock_silence_seconds": ("Time since the driver's last message", _DRIVER),
     "cloudgraft_dock_in_flight": ("Operations that the driver works on", _DRIVER),
     "cloudgraft_dock_queued": ("Operations that wait to be sent to the driver", _DRIVER),
+    "cloudgraft_dock_queue_seconds": ("For how long the oldest of them has been waiting", _DRIVER),
     "cloudgraft_dock_operations": (
         "Operations of this connection that ended, by result: ok or failed",
         (*_DRIVER, "result"),
@@ -86,6 +87,7 @@ def _of(report: DriverReport) -> Iterator[Sample]:
     yield "cloudgraft_dock_silence_seconds", driver, report.silent_for.total_seconds()
     yield "cloudgraft_dock_in_flight", driver, report.in_flight
     yield "cloudgraft_dock_queued", driver, report.queued
+    yield "cloudgraft_dock_queue_seconds", driver, report.queued_for.total_seconds()
     yield "cloudgraft_dock_operations", (*driver, "ok"), report.succeeded
     yield "cloudgraft_dock_operations", (*driver, "failed"), report.failed
     yield "cloudgraft_dock_malformed", driver, report.malformed

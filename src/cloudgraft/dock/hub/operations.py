@@ -101,6 +101,7 @@ class Wait:
     operation: Operation
     future: asyncio.Future[Reply]
     on_sent: Callable[[], None]
+    since: float = 0.0  # the loop's time at which it was queued
     due: float = 0.0  # the loop's time at which it times out
     sent: bool = False  # handed to the connection: from then on the outcome is unknown until the result arrives
 
@@ -154,7 +155,7 @@ class Waiting:
         data = self._encoded(number, operation)
         if len(data) > max_bytes:
             raise InvalidArgumentError(f"this {operation.verb.value} has {len(data)} bytes: {max_bytes} are allowed")
-        wait = Wait(number, operation, self._loop.create_future(), on_sent)
+        wait = Wait(number, operation, self._loop.create_future(), on_sent, since=self._loop.time())
         self._add(wait)
         if not self._outbox.put(number, data, _LANES.get(operation.verb, Lane.READ)):
             self._drop(wait)
@@ -328,6 +329,12 @@ class Waiting:
     def _fail(wait: Wait, error: CloudgraftError) -> None:
         if not wait.future.done():
             wait.future.set_exception(error)
+
+    @property
+    def queued_for(self) -> float:
+        """Seconds for which the oldest operation has been waiting to be sent. Thread-safe."""
+        since = [wait.since for wait in list(self._waits.values()) if not wait.sent]
+        return self._loop.time() - min(since) if since else 0.0
 
     async def empty(self) -> None:
         """Returns when no caller waits."""

@@ -345,6 +345,7 @@ class Session:
             silent_for=timedelta(seconds=max(0.0, self._clock() - self._heard_at)),
             in_flight=self._waiting.in_flight,
             queued=len(self._outbox),
+            queued_for=timedelta(seconds=self._waiting.queued_for),
             succeeded=self._succeeded,
             failed=self._failed,
             malformed=self._malformed,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cloudgraft.doctor.findings import Finding, found
-from cloudgraft.doctor.inputs import Cloud, Group, Inputs, Machine, Server
+from cloudgraft.doctor.inputs import Cloud, DockedDriver, Group, Inputs, Machine, Server
 from cloudgraft.sdk.errors import AuthenticationError, ErrorClass, PermissionDeniedError
 
 # -- server ------------------------------------------------------------------------------------------------------------
@@ -17,6 +17,7 @@ from cloudgraft.sdk.errors import AuthenticationError, ErrorClass, PermissionDen
 
 _REFUSED: Final = frozenset({AuthenticationError.slug, PermissionDeniedError.slug})
 _STANDS_BY: Final = re.compile("not the leader: .+ leads")  # as cloudgraft.engine.leadership says it
+_LONG_IN_QUEUE: Final = 60.0  # seconds; after five minutes the call fails
 _ODD: Final = {
     "unknown": "orphans",
     "unmarked": "orphans",
@@ -51,6 +52,8 @@ def check(inputs: Inputs) -> Iterator[Finding]:
         yield from _group(group)
     for cloud in server.clouds:
         yield from _cloud(cloud)
+    for driver in server.drivers:
+        yield from _driver(driver)
     yield from _failures(server)
     yield from _guards(server)
     yield from _oddities(server)
@@ -64,6 +67,14 @@ def _group(group: Group) -> Iterator[Finding]:
         yield found("group-stale", where=where, what=group.stale, fix=explain)
     if group.paused:
         yield found("paused", where=where, what=group.paused, fix=f"cloudgraft resume {group.id}")
+
+
+def _driver(driver: DockedDriver) -> Iterator[Finding]:
+    if driver.queued_seconds <= _LONG_IN_QUEUE:
+        return
+    what = f"{driver.queued} calls wait, the oldest for {driver.queued_seconds:.0f} s; it works on {driver.in_flight}"
+    where = f"driver of {driver.kind} ({driver.api_version}), {driver.protocol}"
+    yield found("dock-driver-busy", where=where, what=what)
 
 
 def _cloud(cloud: Cloud) -> Iterator[Finding]:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Final, TypeVar
 
 from pydantic.alias_generators import to_camel
 
 from cloudgraft.admin.client import AdminClient
-from cloudgraft.doctor.inputs import Cloud, Group, Guard, Machine, Oddity, Server
+from cloudgraft.doctor.inputs import Cloud, DockedDriver, Group, Guard, Machine, Oddity, Server
 from cloudgraft.engine.machines.identity import Identity
 from cloudgraft.sdk.errors import CloudgraftError
 
 _SECONDS: Final = 30.0
 _Json = Mapping[str, Any]
-T = TypeVar("T", Server, Group, Machine, Cloud, Guard, Oddity)
+T = TypeVar("T", Server, Group, Machine, Cloud, Guard, Oddity, DockedDriver)
 
 
 async def ask_server(client: AdminClient) -> tuple[Server | None, str]:
@@ -25,11 +25,12 @@ async def ask_server(client: AdminClient) -> tuple[Server | None, str]:
         async with asyncio.timeout(_SECONDS), client:
             status = await client.call("Status", {"machines": True})
             odd = await _oddities(client)
+            drivers = await _drivers(client)
     except CloudgraftError as error:
         return None, error.message
     except TimeoutError:
         return None, f"the server did not answer within {_SECONDS:g} s"
-    return _server(status, odd), ""
+    return replace(_server(status, odd), drivers=drivers), ""
 
 
 async def _oddities(client: AdminClient) -> tuple[Oddity, ...]:
@@ -39,6 +40,15 @@ async def _oddities(client: AdminClient) -> tuple[Oddity, ...]:
     except CloudgraftError:
         return ()
     return tuple(_read(Oddity, one) for one in answer["orphans"])
+
+
+async def _drivers(client: AdminClient) -> tuple[DockedDriver, ...]:
+    """None for a server without a dock."""
+    try:
+        answer: Any = await client.call("DockDrivers")
+    except CloudgraftError:
+        return ()
+    return tuple(_read(DockedDriver, one) for one in answer["drivers"])
 
 
 def _server(status: _Json, odd: tuple[Oddity, ...]) -> Server:
