@@ -13,8 +13,9 @@ from datetime import UTC, datetime, timedelta
 
 from cloudgraft.conformance.check import Inconclusive, NotJudged, Violation
 from cloudgraft.conformance.driver.checks import DRIVER_CHECKS, FIRST_CHECKS, QUICK_CHECKS
+from cloudgraft.conformance.driver.driver_check import DriverCheck
 from cloudgraft.conformance.driver.settings import AnyDriver, DriverSettings
-from cloudgraft.conformance.driver.stage import DriverCheck, DriverStage
+from cloudgraft.conformance.driver.stage import DriverStage
 from cloudgraft.conformance.driver.under_test import DriverUnderTest, Marks
 from cloudgraft.conformance.hooks import to_its_end
 from cloudgraft.conformance.report import Exchange, Report, Result, Status

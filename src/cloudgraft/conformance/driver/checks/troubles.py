@@ -12,8 +12,9 @@ from dataclasses import replace
 from cloudgraft.conformance.check import Inconclusive, NotJudged, Violation
 from cloudgraft.conformance.driver.checks.answers import LISTED
 from cloudgraft.conformance.driver.denials import denies
+from cloudgraft.conformance.driver.driver_check import driver_checks
 from cloudgraft.conformance.driver.settings import Trouble
-from cloudgraft.conformance.driver.stage import DriverStage, driver_checks, expect, ids
+from cloudgraft.conformance.driver.stage import DriverStage, expect, ids
 from cloudgraft.conformance.driver.under_test import PASSING, Calls
 from cloudgraft.sdk.driver import Machine, MachineSpec
 from cloudgraft.sdk.errors import (
