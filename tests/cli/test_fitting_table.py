@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 from rich.text import Text
@@ -27,6 +27,7 @@ def lines(shown: RenderableType, width: int) -> list[str]:
     return console.file.getvalue().splitlines()
 
 
+@settings(max_examples=40)
 @given(rows=st.lists(st.tuples(WORDS, WORDS, WORDS, WORDS), min_size=1, max_size=4), width=st.integers(40, 200))
 def test_every_word_of_every_cell_is_shown_whole(rows: list[Sequence[str]], width: int) -> None:
     made = FittingTable(["FIRST", "SECOND", "A THIRD", "D"], [[Text(cell) for cell in row] for row in rows])
