@@ -271,7 +271,7 @@ def _print(report: Report, *, is_interrupted: bool) -> None:
         ("time", f"{report.seconds:.0f} s"),
         ("seed", report.seed),
     ]
-    out.print(table(["", ""], rows))
+    out.print(table(["RUN", ""], rows))
     for finding in report.notes:
         click.echo(f"note: {clean(finding.what)}")
     for finding in report.violations:
