@@ -124,6 +124,15 @@ def test_a_machine_that_is_deleted_meanwhile_may_be_missing() -> None:
     assert trial.rules([], record(State.DELETING)) == set()
 
 
+def test_a_deletion_must_not_take_for_ever() -> None:
+    trial = Trial()
+    trial.judge.patience = 2.0
+    for _ in range(3):
+        assert trial.rules([machine()], record(State.DELETING)) == set()
+    assert trial.rules([machine(state=MachineState.DELETING)], record(State.DELETING)) == set()
+    assert trial.rules([machine()], record(State.DELETING)) == {Rule.DELETED}
+
+
 def test_a_partial_list_is_not_blamed_for_what_it_does_not_cover() -> None:
     trial = Trial()
     trial.see([machine()], record())
@@ -145,8 +154,8 @@ def test_a_create_that_comes_late_is_left_to_the_engine() -> None:
 
 
 def test_lost_tags_are_found_by_name_and_by_id() -> None:
-    cases: list[dict[str, Any]] = [{"tags": {}}, {"tags": {}, "name": "vm-1"}]
-    for changed in cases:
+    changes: list[dict[str, Any]] = [{"tags": {}}, {"tags": {}, "name": "vm-1"}]
+    for changed in changes:
         trial = Trial()
         trial.see([machine(**changed)], record())
         assert trial.rules([machine(**changed)], record()) == {Rule.MARKS}

@@ -182,17 +182,25 @@ def _refuse(error: CloudgraftError) -> NoReturn:
 
 def _agree(outline: Outline, seed: int, *, yes: bool) -> bool:
     cost = f", each {clean(outline.hourly)} an hour" if outline.hourly else ""
-    foreign = f"The {outline.foreign} other machines" if outline.foreign != 1 else "The 1 other machine"
+    foreign = f"the {outline.foreign} other machines" if outline.foreign != 1 else "the 1 other machine"
     lines = [
         f"torture of group {outline.group} in cloud {outline.cloud} (driver {outline.driver}), seed {seed}",
         f"  makes     at most {outline.machines} machines at a time and {outline.creates} in all{cost},",
         f"            marked as cluster {outline.cluster}, and deletes them at the end",
         f"  kills     a server of its own {_times(outline.kills)}",
         f"  takes     at most {outline.minutes:g} minutes, and {outline.settle_seconds:.0f} s to settle",
-        f"  leaves    {foreign} of this cloud, your journal and your server are not touched.",
+        f"  leaves    {foreign} in the cloud's list, and your journal, as they are",
     ]
     click.echo("\n".join(map(clean, lines)), err=True)
-    return yes or click.confirm("Begin?", err=True)
+    if yes:
+        return True
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # the event loop's own would not end the question
+    try:
+        return click.confirm("Begin?", err=True)
+    except click.Abort:
+        return False
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _times(count: int) -> str:
@@ -263,7 +271,7 @@ def _print(report: Report, *, is_interrupted: bool) -> None:
         ("time", f"{report.seconds:.0f} s"),
         ("seed", report.seed),
     ]
-    out.print(table(["", ""], rows))
+    out.print(table(["RUN", ""], rows))
     for finding in report.notes:
         click.echo(f"note: {clean(finding.what)}")
     for finding in report.violations:

@@ -7,6 +7,7 @@ last one.
 from __future__ import annotations
 
 import enum
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -90,9 +91,11 @@ class Judge:
     identity: Identity
     traits: DriverTraits
     foreign: Mapping[str, Machine]  # by machine id: those that were there before, and must stay
+    patience: float = math.inf  # seconds for a deletion
     ids: dict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))  # name -> id -> first seen
     _present: dict[tuple[str, str], float] = field(default_factory=dict)  # name and id -> since when the journal has it
     _gone: dict[str, float] = field(default_factory=dict)  # name -> since when the journal has it as gone
+    _deleting: dict[str, float] = field(default_factory=dict)  # name -> since when the journal has it as deleting
     _unmarked: dict[str, float] = field(default_factory=dict)  # id -> first seen without marks
     _missing: dict[str, float] = field(default_factory=dict)  # foreign id -> first list without it
     _events: int = 0  # the last one that was judged
@@ -129,6 +132,8 @@ class Judge:
                 self._present.setdefault((record.name, record.machine_id), read_at)
             if record.state is State.GONE:
                 self._gone.setdefault(record.name, read_at)
+            if record.state is State.DELETING:
+                self._deleting.setdefault(record.name, read_at)
 
     # -- rules ---------------------------------------------------------------------------------------------------------
 
@@ -189,6 +194,11 @@ class Judge:
             if record.state is State.GONE and is_back and self._gone.get(record.name, listing.began) <= latest:
                 what = f"{record.name} ({record.machine_id}) counts as gone, and a list shows it {self.delay:g} s later"
                 yield Finding(rule=Rule.RETURNED, what=what)
+            is_left = machine is not None and machine.state is not MachineState.DELETING
+            since = self._deleting.get(record.name, listing.began)
+            if record.state is State.DELETING and is_left and since + self.patience <= latest:
+                what = f"{record.name} ({record.machine_id}) is still there {self.patience:g} s after it was deleted"
+                yield Finding(rule=Rule.DELETED, what=what)
 
     def _see_marks(
         self, listing: Listing, by_id: Mapping[str, Machine], records: Iterable[MachineRecord]

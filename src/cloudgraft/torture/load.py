@@ -26,7 +26,6 @@ class Load:
     def __init__(self, group: str, bounds: Bounds, seed: int, note: Callable[[str], None]) -> None:
         self.promise = Promise()
         self.ordered = 0  # machines, by calls that were sent, whether answered or not
-        self.last_order = 0.0  # when the last call to order or delete was sent, by the event loop's clock
         self.change_begins = asyncio.Event()  # set when a change is sent
         self._group = group
         self._bounds = bounds
@@ -117,7 +116,6 @@ class Load:
         await self._change(f"DeleteNodes {', '.join(sorted(machines))}", call, after)
 
     async def _change(self, what: str, call: Awaitable[None], after: set[int]) -> None:
-        self.last_order = asyncio.get_running_loop().time()
         self._note(what)
         self.change_begins.set()
         self.change_begins.clear()

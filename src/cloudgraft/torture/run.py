@@ -17,7 +17,9 @@ from cloudgraft.config import Config
 from cloudgraft.config.sections.groups import NodeGroupConfig
 from cloudgraft.engine.groups.specs import create_limit
 from cloudgraft.engine.machines.identity import Identity
+from cloudgraft.sdk.driver import MachineState
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError, UnavailableError
+from cloudgraft.store.records import Presence
 from cloudgraft.torture.journal_view import JournalView, OwnJournal, read_journal
 from cloudgraft.torture.judge import Finding, Judge, Listing, Rule, is_ours, why_not_at_rest
 from cloudgraft.torture.load import BrokenPromise, Load
@@ -31,7 +33,6 @@ from cloudgraft.torture.server_process import LogLine, ServerProcess
 
 _CALLS: Final = timedelta(seconds=20)  # of an autoscaler that does not mind a slow machine
 _LOOK_AGAIN: Final = 0.1  # seconds
-_LATE: Final = 2.0  # seconds by which a cloud may carry out a call whose caller is gone
 _HISTORY: Final = 15  # lines that a report shows
 _LOUD: Final = ("warning", "error", "critical")
 
@@ -87,7 +88,7 @@ class Run:
         self._standby: ServerProcess | None = None
         self._endings: set[asyncio.Task[None]] = set()
         self._has_served = False
-        self._is_at_rest = True
+        self._create_limit = 0.0  # seconds
 
     async def run(self, agree: Callable[[Outline], bool]) -> Report:
         """Checks, asks, and runs. Raises RefusedError, or CloudgraftError when nothing was begun.
@@ -101,8 +102,8 @@ class Run:
             listing = await outside.listed()
             self._refuse(outside, listing)
             # A create of unknown outcome is settled after createTimeout and list_delay, if its machine is not wanted.
-            limit = create_limit(settings, outside.traits)
-            settle = self._job.patience + outside.traits.list_delay.total_seconds() + limit
+            self._create_limit = create_limit(settings, outside.traits)
+            settle = self._job.patience + outside.traits.list_delay.total_seconds() + self._create_limit
             if not agree(await self._outline(outside, listing, settle)):
                 raise RefusedError("nothing was done")
             self._began = time.monotonic()
@@ -110,9 +111,11 @@ class Run:
             foreign = {
                 machine.machine_id: machine
                 for machine in listing.machines
+                # Others may be tested at the same time.
                 if not machine.name.startswith((CLUSTER_PREFIX, "conformance-kit1"))
+                and machine.state is not MachineState.DELETING
             }
-            judge = Judge(self._job.identity, outside.traits, foreign)
+            judge = Judge(self._job.identity, outside.traits, foreign, self._job.patience)
             every = settings.observe_every.total_seconds()
             try:
                 await self._judged(_Stage(outside, judge, every, settle))
@@ -167,7 +170,6 @@ class Run:
         self.report.history = tuple(self._history)
 
     async def _phases(self, stage: _Stage) -> None:
-        self._is_at_rest = False
         for kill in kills(self._job.bounds, self._job.seed):
             if time.monotonic() >= self._deadline:
                 self._note(f"the time is up after {self.report.kills_done} kills")
@@ -182,7 +184,6 @@ class Run:
             await self._shrink(stage, provider)
         finally:
             await provider.close()
-        self._is_at_rest = True
 
     async def _life(self, kill: Kill) -> None:
         """Starts the server, lets the load run, and kills it."""
@@ -203,12 +204,13 @@ class Run:
             self._note(f"kill -9 {kill.moment.value}{', with its children' if kill.with_children else ''}")
             server.kill()
             await ending
+            self._server = None
         finally:
             for task in (working, waiting, ending):
                 task.cancel()
             ended = await asyncio.gather(working, waiting, ending, return_exceptions=True)
-            self._server = None
-            await self._buried(server, at_once=kill.with_children)
+            if self._server is None:  # else it goes on, and is stopped in the usual way: its calls may end
+                await self._buried(server, at_once=kill.with_children)
         if isinstance(ended[0], BrokenPromise | CloudgraftError):
             raise self._found(ended[0]) from ended[0]
         self.report.kills = dict(Counter(self.report.kills) + Counter([kill.moment.value]))
@@ -311,10 +313,18 @@ class Run:
     # -- judging -------------------------------------------------------------------------------------------------------
 
     async def _watch(self, stage: _Stage) -> None:
-        """Lists the cloud all the time, and judges each list."""
+        """Lists the cloud all the time, and judges each list. A cloud that does not answer is waited for."""
+        answered = time.monotonic()
         while True:
             began = time.monotonic()
-            listing = await stage.outside.listed()
+            try:
+                listing = await stage.outside.listed()
+            except UnavailableError as error:
+                self._note(error.message)
+                if began > answered + self._job.patience:
+                    raise
+                continue
+            answered = time.monotonic()
             ours = [machine for machine in listing.machines if is_ours(machine, self._job.identity)]
             self._alive, self.report.most = len(ours), max(self.report.most, len(ours))
             self.report.lists += 1
@@ -454,15 +464,25 @@ class Run:
                 await server.stop()  # calls under way may end
             await server.discard()
         await asyncio.gather(*self._endings, return_exceptions=True)
-        since = time.monotonic() + (0.0 if self._is_at_rest else _LATE)
         try:
             left = await outside.delete_all(
-                self._job.identity, since=since, patience=self._job.patience, on_step=self._on_cleaning
+                self._job.identity,
+                since=await asyncio.to_thread(self._all_created),
+                patience=self._job.patience,
+                on_step=self._on_cleaning,
             )
             self.report.left_behind = tuple(left)
         except CloudgraftError as error:
             self.report.cleanup_trouble = error.message
         self.report.seconds = time.monotonic() - self._began
+
+    def _all_created(self) -> float:
+        """From when on no create can be carried out any more: a call without an answer may still be on its way."""
+        journal, now = read_journal(self._job.paths.journal), time.time()
+        records = journal.machines.values() if journal is not None else ()
+        open_since = [record.attempt_at or now for record in records if record.presence is Presence.UNKNOWN]
+        late = max(open_since) + self._create_limit - now if open_since else 0.0
+        return time.monotonic() + min(max(late, 0.0), self._create_limit)
 
     def _on_cleaning(self, alive: int) -> None:
         self._alive = alive
