@@ -20,6 +20,7 @@ from cloudgraft.conformance.driver import (
     Trouble,
     judge_driver,
 )
+from cloudgraft.conformance.driver.checks import FIRST_CHECKS
 from cloudgraft.conformance.report import Result, Status
 from cloudgraft.sdk.driver import Machine, MachineSpec
 from cloudgraft.sdk.errors import InvalidArgumentError, UnavailableError
@@ -152,6 +153,24 @@ async def test_checks_run_side_by_side_only_after_the_first_ones_have_passed() -
         settings = replace(SETTINGS, at_once=2, interruptions=1, page_size=0)
         await judge_driver(lambda kind=kind, cloud=cloud: kind(cloud), settings)  # type: ignore[misc]
         assert (max(most) > settings.at_once + 1) is is_together, max(most)
+
+
+async def test_what_fails_only_beside_others_is_inconclusive() -> None:
+    class Shy(GoodDriver):
+        """Its list is short when there are several machines; the first checks, with their 21, do not meet that."""
+
+        async def list(self) -> Sequence[Machine]:
+            is_short = self.zoo.born > 21 and len(self.zoo.animals) > 2
+            return [] if is_short else await super().list()
+
+    cloud = Zoo()
+    beside = ("created_at_is_when_it_was_made", "unusual_group_ids_survive", "provider_ids_hold")
+    settings = replace(SETTINGS, page_size=0)
+    report = await judge_driver(lambda: Shy(cloud), settings, only=(*FIRST_CHECKS, *beside))
+    unclear = [result.message for result in report.results if result.status is Status.INCONCLUSIVE]
+    assert unclear
+    assert all("Alone it passed" in message for message in unclear)
+    assert not report.failures
 
 
 async def test_every_call_of_a_check_is_in_its_result() -> None:
