@@ -75,7 +75,7 @@ def test_an_inconclusive_check_has_an_exit_code_of_its_own(tmp_path: Path) -> No
         ({}, ("rack",), "the file has no cloud named rack; its section `clouds` has: sim"),
         ({}, ("sim", "--group", "large"), "cloud sim has no node group large; it has: small"),
         ({}, ("sim", "--quick", "--only", "D4"), "--quick is a choice of checks"),
-        ({}, ("sim", "--only", "D99"), "no check and no rule for drivers with the name D99"),
+        ({}, ("sim", "--only", "nonsense"), "no check and no rule for drivers with the name nonsense"),
         ({}, ("sim", "--proxy-option", "nope"), "cloud sim has no option nope"),
         ({"cloud": f"{FAST}, engine: {{observeOnly: true}}"}, ("sim",), "the file says observeOnly for cloud sim"),
         ({"more": "guards: {maxMachines: 3}"}, ("sim",), "guards.maxMachines allows 3 machines"),
