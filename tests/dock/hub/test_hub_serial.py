@@ -46,11 +46,11 @@ class Peer:
     def __init__(self, driver: RawV0 | RawV1) -> None:
         self.driver = driver
 
-    async def begin(self, rig: Rig, **more: int) -> None:
+    async def begin(self, rig: Rig, *, at_once: int = 0) -> None:
         if isinstance(self.driver, RawV0):
             await registered(self.driver, rig)
         else:
-            await self.driver.connect(**more)
+            await self.driver.connect(max_in_flight=at_once)
 
     async def receive(self) -> v0.MCMside | v1.Operation:
         return await (self.driver.receive() if isinstance(self.driver, RawV0) else self.driver.operation())
@@ -95,7 +95,7 @@ async def test_lanes_take_turns_and_no_create_is_starved() -> None:
     for number in range(3):
         outbox.put(number, b"c", Lane.CREATE)
         outbox.put(10 + number, b"r", Lane.READ)
-    sent = []
+    sent: list[bytes] = []
     for _ in range(3):
         outbox.put(100 + len(sent), b"r", Lane.READ)  # however many reads come
         sent += [(await outbox.next())[1], (await outbox.next())[1]]
@@ -139,7 +139,7 @@ async def past(seconds: float) -> None:
 async def test_case_55_a_deadline_begins_when_the_operation_is_sent(kind: type[RawV0 | RawV1]) -> None:
     async with rigged() as rig, kind(rig) as driver:
         peer = Peer(driver)
-        await peer.begin(rig, **({} if kind is RawV0 else {"max_in_flight": 1}))
+        await peer.begin(rig, at_once=1)
         slow = call(rig, create("slow"))
         first = await peer.receive()
         waiting = call(rig, create("quick", seconds=0.2))
