@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -47,11 +46,11 @@ class Peer:
     def __init__(self, driver: RawV0 | RawV1) -> None:
         self.driver = driver
 
-    async def begin(self, rig: Rig, **more: Any) -> None:
+    async def begin(self, rig: Rig, *, at_once: int = 0) -> None:
         if isinstance(self.driver, RawV0):
             await registered(self.driver, rig)
         else:
-            await self.driver.connect(**more)
+            await self.driver.connect(max_in_flight=at_once)
 
     async def receive(self) -> v0.MCMside | v1.Operation:
         return await (self.driver.receive() if isinstance(self.driver, RawV0) else self.driver.operation())
@@ -140,7 +139,7 @@ async def past(seconds: float) -> None:
 async def test_case_55_a_deadline_begins_when_the_operation_is_sent(kind: type[RawV0 | RawV1]) -> None:
     async with rigged() as rig, kind(rig) as driver:
         peer = Peer(driver)
-        await peer.begin(rig, **({} if kind is RawV0 else {"max_in_flight": 1}))
+        await peer.begin(rig, at_once=1)
         slow = call(rig, create("slow"))
         first = await peer.receive()
         waiting = call(rig, create("quick", seconds=0.2))
