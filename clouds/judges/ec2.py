@@ -33,6 +33,8 @@ _FAULTS: Final[Mapping[Trouble, Fault]] = {
     Trouble.QUOTA: Fault(code="VcpuLimitExceeded", message="You have requested more vCPU capacity than your limit"),
     Trouble.STOCK_OUT: Fault(code="InsufficientInstanceCapacity", message="We have no capacity", status=500),
     Trouble.RATE_LIMIT: Fault(code="RequestLimitExceeded", message="Request limit exceeded.", status=503),
+    Trouble.ERROR_AFTER: Fault(kind=Kind.HTML, status=503),
+    Trouble.LOST_ANSWER: Fault(kind=Kind.LOST),
 }
 
 
@@ -60,7 +62,9 @@ def troubled(cloud: AwsCloud, **changes: Any) -> Callable[[Trouble], Ec2Driver]:
         else:
             key = Path(options["accessKeyIdFile"]).read_text("utf-8").strip()
             action = "" if trouble is Trouble.RATE_LIMIT else "RunInstances"
-            cloud.proxy.order(dataclasses.replace(_FAULTS[trouble], action=action, key=key, times=None))
+            fault = _FAULTS[trouble]
+            times = None if fault.kind is Kind.ERROR else 1
+            cloud.proxy.order(dataclasses.replace(fault, action=action, key=key, times=times))
         return driver_for(options, **changes)
 
     return make

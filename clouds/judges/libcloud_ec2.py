@@ -15,7 +15,7 @@ from cloudgraft.conformance.driver import DriverSettings, Trouble
 from cloudgraft.drivers.libcloud.driver import LibcloudDriver
 from cloudgraft.drivers.libcloud.options import LibcloudOptions
 from clouds.judge import Case, Judge, Tell
-from clouds.servers.aws_proxy import Fault
+from clouds.servers.aws_proxy import Fault, Kind
 from clouds.servers.libcloud_ec2 import LibcloudAws
 from clouds.servers.moto_server import IMAGE
 
@@ -26,6 +26,8 @@ _FAULTS: Final[Mapping[Trouble, Fault]] = {
     Trouble.QUOTA: Fault(code="VcpuLimitExceeded", message="You have requested more vCPU capacity than your limit"),
     Trouble.STOCK_OUT: Fault(code="InsufficientInstanceCapacity", message="We have no capacity", status=500),
     Trouble.RATE_LIMIT: Fault(code="RequestLimitExceeded", message="Request limit exceeded.", status=503),
+    Trouble.ERROR_AFTER: Fault(kind=Kind.HTML, status=503),
+    Trouble.LOST_ANSWER: Fault(kind=Kind.LOST),
 }
 
 
@@ -54,7 +56,9 @@ def troubled(cloud: LibcloudAws) -> Callable[[Trouble], LibcloudDriver]:
             section = cloud.section_of(trouble.name, "AKIANOBODY", "not-the-secret")
         else:
             action = "" if trouble is Trouble.RATE_LIMIT else "RunInstances"
-            cloud.proxy.order(dataclasses.replace(_FAULTS[trouble], action=action, key=section["key"], times=None))
+            fault = _FAULTS[trouble]
+            times = None if fault.kind is Kind.ERROR else 1
+            cloud.proxy.order(dataclasses.replace(fault, action=action, key=section["key"], times=times))
         return driver_for(section)
 
     return make

@@ -68,12 +68,14 @@ class Zoo:
         self.animals: dict[str, Animal] = {}
         self.trouble: Trouble | None = None
         self.born = 0
+        self.most = 0  # at the same time
         self._numbers = itertools.count(1)
 
     def add(self, name: str, tags: dict[str, str]) -> Animal:
         self.born += 1
         animal = Animal(ident=f"i-{next(self._numbers):04d}", name=name, tags=tags)
         self.animals[animal.ident] = animal
+        self.most = max(self.most, len(self.animals))
         return animal
 
     def named(self, name: str) -> Animal | None:

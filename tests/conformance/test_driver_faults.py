@@ -115,6 +115,7 @@ async def test_a_good_driver_passes_every_check() -> None:
     skipped = {result.check for result in report.results if result.status is Status.SKIPPED}
     assert skipped == {"of_two_with_one_name_one_is_deleted", *NEEDS_HELP}
     assert cloud.animals == {}
+    assert cloud.most <= SETTINGS.most_machines
 
 
 def test_every_check_has_a_driver_that_fails_it() -> None:

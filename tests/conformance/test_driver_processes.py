@@ -47,6 +47,7 @@ AFTER = {
     Trouble.ERROR_AFTER: Faults(errors_after=Odds(next=1)),
     Trouble.LOST_ANSWER: Faults(lost=Odds(next=1)),
 }
+NO_LOSS = "a_lost_answer_is_an_unknown_outcome"
 NO_PROCESS = "a_crash_in_mid_create_adds_one_at_most"
 NO_TWINS = "of_two_with_one_name_one_is_deleted"
 ONLY_IDEMPOTENT = (
@@ -159,7 +160,7 @@ async def test_a_driver_in_a_process_of_its_own_also_when_it_is_killed(tmp_path:
             NO_TWINS,
             "trouble_is_called_by_its_name",
             "a_cloud_that_is_away_has_no_list",
-            "a_lost_answer_is_an_unknown_outcome",
+            NO_LOSS,
         )
         assert all(entry["deletes"] for entry in cloud.ledger())
 

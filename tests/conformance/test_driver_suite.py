@@ -25,7 +25,7 @@ from cloudgraft.sdk.driver import Machine, MachineSpec
 from cloudgraft.sdk.errors import InvalidArgumentError, UnavailableError
 from scripts.contract_pages import driver_contract_page
 from tests.conditions import until
-from tests.conformance.faulty_drivers import SETTINGS, DeletesNothing, GoodDriver, Zoo
+from tests.conformance.faulty_drivers import SETTINGS, DeletesByPrefix, DeletesNothing, GoodDriver, Zoo
 
 FAULTY = """
 from cloudgraft.conformance.driver import DriverConformance
@@ -73,6 +73,35 @@ def test_a_failed_test_says_what_came_why_it_matters_and_what_to_do(tmp_path: Pa
         assert part in done.stdout
 
 
+SHARED = """
+from pathlib import Path
+from cloudgraft.conformance.driver import DriverConformance
+from tests.conformance.faulty_drivers import GoodDriver, Zoo
+
+ZOO = Zoo()
+
+class TestMine(DriverConformance):
+    machine = {"shape": "small"}
+
+    def make_driver(self):
+        return GoodDriver(ZOO)
+
+    def settings(self):
+        with Path("runs").open("a") as runs:
+            runs.write("x")
+        return super().settings()
+"""
+
+
+def test_all_tests_of_a_class_share_one_run_of_what_was_selected(tmp_path: Path) -> None:
+    (tmp_path / "test_mine.py").write_text(SHARED)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "sane or declared or behind"]
+    env = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert "5 passed" in done.stdout, done.stdout
+    assert (tmp_path / "runs").read_text() == "x"
+
+
 async def test_progress_is_reported_check_by_check() -> None:
     cloud, told = Zoo(), list[Result]()
     report = await judge_driver(lambda: GoodDriver(cloud), SETTINGS, progress=told.append)
@@ -92,6 +121,37 @@ async def test_only_some_rules_bring_the_checks_that_they_build_on() -> None:
     ]
     with pytest.raises(InvalidArgumentError, match="X1"):
         await judge_driver(lambda: GoodDriver(cloud), SETTINGS, only=["X1"])
+
+
+async def test_the_quick_checks_are_those_that_others_build_on_and_the_costly_mistakes() -> None:
+    cloud = Zoo()
+    report = await judge_driver(lambda: GoodDriver(cloud), SETTINGS, quick=True)
+    ran = {result.check for result in report.results}
+    assert report.is_passed
+    assert {"many_creates_at_once", "two_creates_of_one_name_at_once", "a_cancelled_call_ends"} <= ran
+    assert len(ran) < len(DRIVER_CHECKS)
+    with pytest.raises(InvalidArgumentError, match="not both"):
+        await judge_driver(lambda: GoodDriver(Zoo()), SETTINGS, quick=True, only=["D4"])
+
+
+async def test_checks_run_side_by_side_only_after_the_first_ones_have_passed() -> None:
+    class Watched(GoodDriver):
+        async def create(self, spec: MachineSpec) -> Machine:
+            groups.add(asyncio.current_task())
+            most.append(len([task for task in groups if task is not None and not task.done()]))
+            await asyncio.sleep(0.005)
+            return await super().create(spec)
+
+    class Mixed(DeletesByPrefix, Watched):
+        pass
+
+    for kind, is_together in ((Watched, True), (Mixed, False)):
+        groups: set[asyncio.Task[object] | None] = set()
+        most: list[int] = []
+        cloud = Zoo()
+        settings = replace(SETTINGS, at_once=2, interruptions=1, page_size=0)
+        await judge_driver(lambda kind=kind, cloud=cloud: kind(cloud), settings)  # type: ignore[misc]
+        assert (max(most) > settings.at_once + 1) is is_together, max(most)
 
 
 async def test_every_call_of_a_check_is_in_its_result() -> None:

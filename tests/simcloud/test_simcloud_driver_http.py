@@ -132,7 +132,7 @@ def http(status: str, body: bytes) -> bytes:
         (http("502 Bad Gateway", b"nginx"), DeadlineError, UnavailableError),
         (http("503 Service Unavailable", b"nginx"), DeadlineError, UnavailableError),
         (
-            http("503 X", b'{"error": {"code": "unavailable", "message": "nothing was done"}}'),
+            http("503 Service Unavailable", b'{"error": {"code": "unavailable", "message": "nothing was done"}}'),
             UnavailableError,
             UnavailableError,
         ),

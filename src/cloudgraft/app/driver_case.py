@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
+from urllib.parse import urlsplit
 
 from cloudgraft.app.engine_wiring import desired_state
 from cloudgraft.config import Config
 from cloudgraft.config.sections.clouds import EntryPointCloud
+from cloudgraft.conformance.driver.proxy import LosingProxy
+from cloudgraft.conformance.driver.settings import Trouble
 from cloudgraft.engine.groups.desired import CloudDeclaration, DesiredState, GroupDeclaration
 from cloudgraft.engine.groups.specs import create_limit
 from cloudgraft.plugins.registry import arguments
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError, PreconditionError
+from cloudgraft.sdk.hosts import is_loopback_host
 from cloudgraft.simcloud.cloud import SimulatedCloud
 from cloudgraft.simcloud.driver import SimulatedDriver
 from cloudgraft.simcloud.http.server import HttpServer
@@ -38,6 +43,8 @@ class DriverCase:
     list_delay: timedelta  # zero for a plugin, which declares its own when it runs
     call_timeout: timedelta
     max_machines: int | None  # the tightest guard of the file
+    # A driver whose cloud loses an answer; None when its address is not one of plain HTTP.
+    troubled: Callable[[Trouble], Driver | None] | None = None
 
     @property
     def is_free(self) -> bool:
@@ -46,8 +53,11 @@ class DriverCase:
 
 
 @contextmanager
-def driver_case(config: Config, cloud: str, group: str = "") -> Iterator[DriverCase]:
+def driver_case(config: Config, cloud: str, group: str = "", *, proxy_option: str = "") -> Iterator[DriverCase]:
     """The case of one cloud. Raises CloudgraftError when the file has no such cloud, or it cannot be tested.
+
+    ``proxy_option`` is the driver's option with the address of its cloud, which the kit puts a proxy before. By default
+    that is the only one with a plain HTTP address on loopback, if there is one.
 
     A simulated cloud without ``url`` would live in each driver: it runs beside the kit instead, in memory only.
     """
@@ -57,16 +67,52 @@ def driver_case(config: Config, cloud: str, group: str = "") -> Iterator[DriverC
         if _is_inside(config, cloud):
             config = with_option(config, cloud, "url", stack.enter_context(_served(config, cloud)))
             wanted = desired_state(config)
-        yield _case(wanted, cloud, _group(wanted, cloud, group))
+        case = _case(wanted, cloud, _group(wanted, cloud, group))
+        key = proxy_option or _address_option(config, cloud)
+        yield replace(case, troubled=_LosingClouds(config, cloud, key, stack) if key else None)
 
 
 def with_option(config: Config, cloud: str, key: str, value: object) -> Config:
     """The configuration with one option of one cloud changed."""
     section = config.clouds[cloud]
-    if not isinstance(section, EntryPointCloud):
-        raise PreconditionError(f"the options of cloud {cloud} belong to its plugin, and cannot be changed here")
-    changed = section.model_copy(update={key: value})
+    change = {key: value} if isinstance(section, EntryPointCloud) else {"options": {**section.options, key: value}}
+    changed = section.model_copy(update=change)
     return config.model_copy(update={"clouds": {**config.clouds, cloud: changed}})
+
+
+class _LosingClouds:
+    """Makes drivers whose cloud is behind a proxy that loses an answer: with each driver that of a later request."""
+
+    def __init__(self, config: Config, cloud: str, key: str, stack: ExitStack) -> None:
+        address = config.clouds[cloud].options.get(key)
+        if not isinstance(address, str):
+            raise InvalidArgumentError(f"cloud {cloud} has no option {key} with the address of its cloud")
+        LosingProxy.check(address)
+        self._address = address
+        self._config, self._cloud, self._key, self._stack = config, cloud, key, stack
+        self._made: Counter[Trouble] = Counter()
+
+    def __call__(self, trouble: Trouble) -> Driver | None:
+        """The driver; None for other troubles."""
+        if trouble not in (Trouble.ERROR_AFTER, Trouble.LOST_ANSWER):
+            return None
+        proxy = self._stack.enter_context(LosingProxy(self._address, trouble, skip=self._made[trouble]))
+        self._made[trouble] += 1
+        changed = desired_state(with_option(self._config, self._cloud, self._key, proxy.url))
+        return changed.clouds[self._cloud].make()
+
+
+def _address_option(config: Config, cloud: str) -> str:
+    """The option with a plain HTTP address on loopback; empty unless it is the only one."""
+    found = [key for key, value in config.clouds[cloud].options.items() if _is_local(value)]
+    return found[0] if len(found) == 1 else ""
+
+
+def _is_local(value: object) -> bool:
+    if not isinstance(value, str) or not value.startswith("http://"):
+        return False
+    host = urlsplit(value).hostname
+    return host is not None and is_loopback_host(host)
 
 
 def _check_cloud(config: Config, cloud: str) -> None:

@@ -72,6 +72,13 @@ def _names(_context: click.Context, _option: click.Parameter, given: tuple[str, 
     metavar="N",
     help=f"The most machines at the same time. [default: {_DEFAULT.most_machines}]",
 )
+@click.option(
+    "--proxy-option",
+    default="",
+    metavar="KEY",
+    help="The option with the cloud's plain HTTP address, where a proxy of the kit loses answers. By default the only "
+    "one on loopback, if there is one.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask. Needed without a terminal, unless the cloud is simulated.")
 @click.option("--junit", default="", metavar="FILE", help="Write the results as JUnit XML too, for CI.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "html"]), default="table", show_default=True)
@@ -85,6 +92,7 @@ def command(
     quick: bool,
     only: Sequence[str],
     machines: int | None,
+    proxy_option: str,
     yes: bool,
     junit: str,
     output: str,
@@ -107,7 +115,7 @@ def command(
     if quick and only:
         raise click.UsageError("--quick is a choice of checks, and so is --only: give one of them")
     try:
-        with driver_case(load(path), name, group) as case:
+        with driver_case(load(path), name, group, proxy_option=proxy_option) as case:
             session = _session(case, only, quick=quick, machines=machines)
             _confirm(case, session, yes=yes)
             report = _judge(context, session)
@@ -121,7 +129,10 @@ def command(
 def _session(case: DriverCase, only: Sequence[str], *, quick: bool, machines: int | None) -> DriverSession:
     most = min(filter(None, (machines or _DEFAULT.most_machines, case.max_machines)))
     settings = replace(
-        _DEFAULT.within(most), machine=case.machine, call_timeout=max(case.call_timeout, _DEFAULT.call_timeout)
+        _DEFAULT.within(most),
+        machine=case.machine,
+        call_timeout=max(case.call_timeout, _DEFAULT.call_timeout),
+        troubled=case.troubled,
     )
     return DriverSession(case.make, settings, only=only, quick=quick)
 

@@ -20,6 +20,7 @@ NOWHERE = "http://127.0.0.1:9"  # nothing listens on the port that only discards
 SETTINGS = DriverSettings(machine={"shape": "small"}, late=timedelta(seconds=1), page_size=12, is_lasting=False)
 TIME = timedelta(milliseconds=50)
 NOT_HERE = {"a_crash_in_mid_create_adds_one_at_most", "a_new_driver_knows_the_old_machines"}
+NO_PROXY = {"a_lost_answer_is_an_unknown_outcome"}
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ async def test_the_simulated_driver_that_has_dialled_in_passes(idempotency: Idem
     assert not report.count(Status.BLOCKED)
     skipped = {result.check for result in report.results if result.status is Status.SKIPPED}
     assert skipped >= NOT_HERE
-    assert len(skipped - NOT_HERE) <= 3, "only what depends on idempotency"
+    assert len(skipped - NOT_HERE - NO_PROXY) <= 3, "only what depends on idempotency"
 
 
 @pytest.mark.timeout(240)  # a dozen processes are started, one after the other

@@ -15,7 +15,7 @@ from cloudgraft.drivers.exec.driver import ExecDriver
 from cloudgraft.drivers.exec.options import ExecOptions
 from cloudgraft.sdk.driver import Driver, Idempotency, MachineSpec
 from cloudgraft.sdk.errors import AuthenticationError, InvalidArgumentError, QuotaExceededError, UnavailableError
-from tests.conformance.test_driver_processes import NO_PROCESS, NO_TWINS, passed
+from tests.conformance.test_driver_processes import NO_LOSS, NO_PROCESS, NO_TWINS, passed
 from tests.drivers.exec.exec_scripts import EXAMPLES, nothing_left
 from tests.plugins.node_program import node_binary
 
@@ -88,7 +88,7 @@ async def test_the_bash_example_keeps_every_rule_for_drivers(tmp_path: Path) -> 
     lab = Lab(tmp_path, COMMANDS["bash"])
     async with nothing_left(tmp_path):
         report = await judge_driver(lab.driver, replace(SETTINGS, troubled=lab.troubled))
-    passed(report, NO_PROCESS, NO_TWINS, PAGES, *OFFERS)
+    passed(report, NO_LOSS, NO_PROCESS, NO_TWINS, PAGES, *OFFERS)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.conformance.driver import DriverSettings, Trouble, judge_driver
+from cloudgraft.conformance.driver.proxy import LosingProxy
 from cloudgraft.conformance.report import Status
 from cloudgraft.drivers.hetzner.driver import HetznerDriver
 from clouds.servers.hetzner_fake import FakeHetzner, Fault, Kind, Project
@@ -41,6 +42,9 @@ class Troubles:
                 return hetzner_driver(fake, directory, token="wrong-" + "w" * 30)
             case Trouble.AWAY:
                 return hetzner_driver(fake, directory, endpoint="http://127.0.0.1:9/v1")
+            case Trouble.ERROR_AFTER | Trouble.LOST_ANSWER:
+                proxy = self._stack.enter_context(LosingProxy(fake.url, trouble, path="/servers"))
+                return hetzner_driver(fake, directory, endpoint=proxy.url)
         return hetzner_driver(fake, directory)
 
 

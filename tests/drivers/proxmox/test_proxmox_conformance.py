@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cloudgraft.conformance.driver import DriverSettings, Trouble, judge_driver
+from cloudgraft.conformance.driver.proxy import LosingProxy
 from cloudgraft.conformance.report import Status
 from cloudgraft.drivers.proxmox.driver import ProxmoxDriver
 from clouds.servers.proxmox_fake import Cluster, FakeProxmox, Fault, Kind
@@ -41,6 +42,9 @@ class Troubles:
                 return proxmox_driver(fake, directory, secret="wrong-" + "w" * 30)
             case Trouble.AWAY:
                 return proxmox_driver(fake, directory, url="http://127.0.0.1:9")
+            case Trouble.ERROR_AFTER | Trouble.LOST_ANSWER:
+                proxy = self._stack.enter_context(LosingProxy(fake.url, trouble, path="/clone"))
+                return proxmox_driver(fake, directory, url=proxy.url)
         return proxmox_driver(fake, directory)
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from cloudgraft.conformance.driver import DriverSettings, Trouble, judge_driver
 from cloudgraft.sdk.driver import Driver
-from tests.conformance.test_driver_processes import NO_PROCESS, NO_TWINS, passed
+from tests.conformance.test_driver_processes import NO_LOSS, NO_PROCESS, NO_TWINS, passed
 from tests.drivers.exec.exec_scripts import nothing_left
 from tests.drivers.static.static_machines import STATE, hosts, static_driver
 
-SKIPPED = (NO_PROCESS, NO_TWINS, "a_list_has_every_page", "shapes_are_sane", "prices_are_sane")
+SKIPPED = (NO_LOSS, NO_PROCESS, NO_TWINS, "a_list_has_every_page", "shapes_are_sane", "prices_are_sane")
 MOST = ("a_deleted_machine_goes",)
 
 

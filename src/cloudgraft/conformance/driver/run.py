@@ -13,8 +13,9 @@ from datetime import UTC, datetime, timedelta
 
 from cloudgraft.conformance.check import Inconclusive, NotJudged, Violation
 from cloudgraft.conformance.driver.checks import DRIVER_CHECKS, FIRST_CHECKS, QUICK_CHECKS
+from cloudgraft.conformance.driver.driver_check import DriverCheck
 from cloudgraft.conformance.driver.settings import AnyDriver, DriverSettings
-from cloudgraft.conformance.driver.stage import DriverCheck, DriverStage
+from cloudgraft.conformance.driver.stage import DriverStage
 from cloudgraft.conformance.driver.under_test import DriverUnderTest, Marks
 from cloudgraft.conformance.hooks import to_its_end
 from cloudgraft.conformance.report import Exchange, Report, Result, Status
@@ -33,6 +34,8 @@ from cloudgraft.sdk.errors import (
 log = logging.getLogger("cloudgraft.conformance")
 Progress = Callable[[Result], None]
 
+# Measured on a simulated cloud: the calls, and how often checks that run side by side wait for a list.
+_CALLS, _SIDE_BY_SIDE = timedelta(seconds=10), 5
 _GOOD = (Status.PASSED, Status.SKIPPED, Status.INCONCLUSIVE)
 _BLOCKS = (Status.FAILED, Status.BLOCKED, Status.ERROR)
 # Errors that are more about the cloud or the account than about the driver.
@@ -100,7 +103,9 @@ class DriverSession:
 
     def expected(self, list_delay: timedelta) -> timedelta:
         """About how long the run takes where calls are quick and the list is so late."""
-        return timedelta(seconds=20) + 2 * list_delay * len(self.checks)
+        settings = self._under_test.settings
+        alone = sum(check.is_alone and check.machines(settings) > 0 for check in self.checks)
+        return _CALLS + (alone + _SIDE_BY_SIDE) * list_delay
 
     @property
     def report(self) -> Report:

@@ -7,12 +7,11 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
-from cloudgraft.conformance.check import Check, Checks, Inconclusive, NotJudged, Violation
+from cloudgraft.conformance.check import Inconclusive, NotJudged, Violation
 from cloudgraft.conformance.driver.denials import Denials, denies
-from cloudgraft.conformance.driver.rules import DRIVER_RULES
 from cloudgraft.conformance.driver.settings import AnyDriver, DriverSettings
 from cloudgraft.conformance.driver.under_test import (
     PASSING,
@@ -390,60 +389,3 @@ def lost_tags(machine: Machine, tags: Mapping[str, str]) -> str:
         f"{key} is {shown.get(key)!r} instead of {value!r}" for key, value in tags.items() if shown.get(key) != value
     ]
     return "; ".join(wrong)
-
-
-# -- checks ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriverCheck(Check[DriverStage]):
-    """A check of drivers, with what it needs to run beside others."""
-
-    machines: Callable[[DriverSettings], int]  # the most that it has at the same time
-    is_first: bool  # runs before all others and alone: others rely on it when they run side by side
-    is_last: bool  # runs after all others
-    # What others do would change its result; or it uses several drivers, which need not guard against each other.
-    is_alone: bool
-    harms: bool  # it needs a driver of its own, which is closed afterwards
-
-
-class DriverChecks(list[DriverCheck]):
-    """Checks of drivers in the order in which they are defined."""
-
-    def check(
-        self,
-        *rules: str,
-        after: Sequence[str] = (),
-        machines: int | Callable[[DriverSettings], int] = 1,
-        first: bool = False,
-        last: bool = False,
-        alone: bool = False,
-        harms: bool = False,
-    ) -> Callable[[Callable[[DriverStage], Awaitable[None]]], DriverCheck]:
-        """Adds a function as a check; see :class:`DriverCheck`."""
-        common = Checks[DriverStage](DRIVER_RULES).check(*rules, after=after)
-
-        def add(run: Callable[[DriverStage], Awaitable[None]]) -> DriverCheck:
-            made = common(run)
-            found = DriverCheck(
-                name=made.name,
-                title=made.title,
-                rules=made.rules,
-                level=made.level,
-                run=made.run,
-                after=made.after,
-                machines=machines if callable(machines) else lambda _: machines,
-                is_first=first,
-                is_last=last,
-                is_alone=alone or first or last or harms,
-                harms=harms,
-            )
-            self.append(found)
-            return found
-
-        return add
-
-
-def driver_checks() -> DriverChecks:
-    """A list for checks of drivers."""
-    return DriverChecks()

@@ -163,8 +163,8 @@ class HttpLink:
 
     def _refusal(self, status: int, data: bytes, *, is_change: bool) -> CloudgraftError:
         code, message, retry_after = _explained(data)
-        is_promise = status == HTTPStatus.SERVICE_UNAVAILABLE and code == UnavailableError.slug  # none of a proxy's
-        if is_promise or (status >= 500 and not is_change):
+        # The cloud itself says when nothing was done; a 503 of something in between does not know.
+        if status >= 500 and (not is_change or code == UnavailableError.slug):
             return UnavailableError(message or f"the simulated cloud answered {status}", retry_after=retry_after)
         if status >= 500:
             return DeadlineError(f"the simulated cloud answered {status}; whether it was done is not known")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cloudgraft.conformance.driver.checks import answers, deletion, interrupted, life, once, troubles
-from cloudgraft.conformance.driver.stage import DriverCheck
+from cloudgraft.conformance.driver.driver_check import DriverCheck
 
 __all__ = ["DRIVER_CHECKS", "FIRST_CHECKS", "QUICK_CHECKS"]
 

@@ -7,7 +7,8 @@ import time
 
 from cloudgraft.conformance.check import NotJudged, Violation
 from cloudgraft.conformance.driver.checks.answers import LISTED
-from cloudgraft.conformance.driver.stage import DriverStage, driver_checks, expect, ids, is_alive, lost_tags
+from cloudgraft.conformance.driver.driver_check import driver_checks
+from cloudgraft.conformance.driver.stage import DriverStage, expect, ids, is_alive, lost_tags
 from cloudgraft.conformance.driver.under_test import CLUSTER_ID, LONGEST_GROUP, Marks
 from cloudgraft.sdk.driver import Machine, MachineSpec, Ownership
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError

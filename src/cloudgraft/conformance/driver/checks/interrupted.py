@@ -15,7 +15,8 @@ from typing import Any, Self
 from cloudgraft.conformance.check import NotJudged, Violation
 from cloudgraft.conformance.driver.checks.answers import LISTED
 from cloudgraft.conformance.driver.denials import denies
-from cloudgraft.conformance.driver.stage import DriverStage, driver_checks, expect, ids, lost_tags
+from cloudgraft.conformance.driver.driver_check import driver_checks
+from cloudgraft.conformance.driver.stage import DriverStage, expect, ids, lost_tags
 from cloudgraft.conformance.driver.under_test import Calls, known, shut
 from cloudgraft.sdk.driver import Machine, MachineSpec, Ownership
 from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, DeadlineError

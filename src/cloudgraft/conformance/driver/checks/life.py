@@ -11,7 +11,8 @@ from typing import Any
 
 from cloudgraft.conformance.check import NotJudged, Violation
 from cloudgraft.conformance.driver.checks.answers import LISTED
-from cloudgraft.conformance.driver.stage import DriverStage, driver_checks, expect
+from cloudgraft.conformance.driver.driver_check import driver_checks
+from cloudgraft.conformance.driver.stage import DriverStage, expect
 from cloudgraft.conformance.driver.under_test import Calls
 from cloudgraft.sdk.driver import Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError, UnsupportedError
