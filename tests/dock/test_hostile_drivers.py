@@ -77,7 +77,9 @@ async def test_one_that_never_reads_is_cut_off_and_what_it_may_have_got_is_unkno
         await other.connect(OTHER)
         await ready(rig, driver)
         long = "x" * 1_000_000
-        tasks = [asyncio.create_task(rig.hub.call(ACME, create(f"{number}-{long}"))) for number in range(60)]
+        tasks = [
+            asyncio.create_task(rig.hub.call(ACME, create(f"{number}-{long}", at_once=60))) for number in range(60)
+        ]
         gone = asyncio.create_task(until(lambda: rig.hub.info(ACME) is None))
         while not gone.done():
             await other.beat()
