@@ -48,15 +48,15 @@ def main() -> None:
     for kind in given.attacks or ATTACKS:
         with tempfile.TemporaryDirectory() as directory:
             setting = Setting.at(Path(directory), **json.loads(given.server))
-            settings: dict[str, Any] = {
+            given_settings: dict[str, Any] = {
                 "seconds": given.seconds,
                 "connections": given.connections or CONNECTIONS.get(kind, 1),
                 "streams": given.streams,
             }
             if given.dock:
-                target = setting.dock_target(**settings)
+                target = setting.dock_target(**given_settings)
             else:
-                target = setting.target(allowed=given.allowed, **settings)
+                target = setting.target(allowed=given.allowed, **given_settings)
             run([kind], target, setting, files=given.files, at_dock=given.dock).show()
 
 

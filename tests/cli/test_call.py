@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -25,6 +26,9 @@ from cloudgraft.certs.issue import Validity, client_pair, new_authority, server_
 from cloudgraft.cli.call import command
 from cloudgraft.cli.call_messages import CATALOGUE
 from cloudgraft.sdk import NodeCondition, NodeTemplate, Quantity, Taint
+from cloudgraft.sdk.errors import UnavailableError
+from cloudgraft.testing import MemoryOptions, MemoryProvider
+from cloudgraft.testing.harness import serving
 from cloudgraft.wire.externalgrpc import RPCS, options_from_pb, pod_from_pb, template_to_pb
 from cloudgraft.wire.kubernetes import encode_node
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
@@ -470,6 +474,20 @@ def test_a_failed_call_is_told_by_code_message_and_hint_and_exit_code_1(
     lines = result.stderr.splitlines()
     assert lines[0] == f"error: NodeGroupTargetSize failed: {code.name}: the server's own words"
     assert (hint in lines[1]) if hint else len(lines) == 1
+
+
+async def test_an_answer_of_cloudgraft_gets_no_hint_about_the_connection() -> None:
+    """A full disk is no matter of TLS."""
+
+    class Full(MemoryProvider):
+        async def refresh(self) -> None:
+            raise UnavailableError("the disk is full")
+
+    async with serving(Full(MemoryOptions())) as served:
+        result = await asyncio.to_thread(run, "Refresh", "--address", served.address)
+    assert result.stderr.splitlines()[0] == "error: Refresh failed: UNAVAILABLE: the disk is full"
+    assert "TLS" not in result.stderr
+    assert "is the server running" not in result.stderr
 
 
 def test_a_server_that_never_answers_is_given_up_after_the_timeout(server: CountingServer) -> None:

@@ -79,6 +79,16 @@ async def test_adopt_shows_what_it_would_do_and_does_it_with_yes(operator: Opera
     assert "has a name that begins so" in (await operator.run(adopt.command, "g", "--all-matching", "worker-")).stdout
 
 
+async def test_a_cloud_that_cannot_be_listed_is_not_said_to_have_no_orphans(operator: Operator) -> None:
+    operator.rig.chaos(list={"unavailable": 1})
+    await operator.rig.settle(3)
+    shown = (await operator.run(orphans.command, "list")).stdout
+    assert "No orphans are known, but" in shown
+    assert "cloud sim: its lists fail, and the last good one is " in shown
+    (unknown,) = (await operator.json(orphans.command, "list"))["unknown"]
+    assert unknown["cloud"] == "sim"
+
+
 async def test_orphans_are_listed_adopted_released_and_deleted(operator: Operator) -> None:
     assert "No orphans" in (await operator.run(orphans.command, "list")).stdout
     one, two = lost(operator, "one"), lost(operator, "two")

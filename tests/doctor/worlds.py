@@ -275,6 +275,7 @@ PLANTS: Mapping[str, Plant] = {
     "cloud-down": cloud(is_up=False, error="no route", error_code="unavailable"),
     "cloud-never-listed": cloud(is_up=False),
     "cloud-blocked": cloud(blocked="the list is not complete"),
+    "list-delay-too-small": cloud(lag="lists of cloud lab showed a machine 12 s late"),
     "cloud-list-doubted": cloud(held_back="the list misses 5 of 5 machines at once"),
     "quota-reached": machine(state="failed", error_code="quota_exceeded", error_message="no more", error_class=1),
     "machines-fail": machine(state="failed", error_code="internal", error_message="oops", error_class=99),

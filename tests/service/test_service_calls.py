@@ -359,6 +359,24 @@ async def test_failures_are_logged_at_level_1_and_every_call_at_level_5(
     assert (details["rpc"], details["group"], details["code"]) == ("NodeGroupTargetSize", "small", "OK")
 
 
+async def test_one_reason_for_all_failures_is_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """A full disk fails every call of every group."""
+
+    def refuse() -> None:
+        raise UnavailableError("the disk is full")
+
+    bench = Bench()
+    service = CloudProviderService(bench.provider, gate=refuse)
+    for group in ("small", "large", "small"):
+        for rpc, request in (
+            ("NodeGroupTargetSize", pb.NodeGroupTargetSizeRequest(id=group)),
+            ("NodeGroupNodes", pb.NodeGroupNodesRequest(id=group)),
+        ):
+            with pytest.raises(UnavailableError):
+                await service.handle(rpc, request, Call())
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
 async def test_bytes_that_are_no_message_are_counted_and_logged(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(InvalidArgumentError, match="not a valid NodeGroupTargetSizeRequest"):
         await bench.service.handle_bytes("NodeGroupTargetSize", b"\xff", Call(peer="somebody"))

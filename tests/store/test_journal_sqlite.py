@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import socket
 import sqlite3
@@ -350,3 +351,14 @@ def test_a_lock_is_not_taken_through_a_link(tmp_path: Path) -> None:
     with pytest.raises(JournalBrokenError):
         FileLock(tmp_path / "journal.db.lock", what="journal").acquire()
     assert victim.read_text() == "precious"
+
+
+def test_a_lock_on_a_full_disk_says_what_to_do(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))  # no file may grow, as on a full disk
+    try:
+        with pytest.raises(JournalBrokenError, match=r"cannot write .*journal\.db\.lock: .*make room on its disk"):
+            FileLock(tmp_path / "journal.db.lock", what="journal").acquire()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    FileLock(tmp_path / "journal.db.lock", what="journal").acquire()

@@ -17,7 +17,7 @@ from cloudgraft.engine.operations import adoption, orphan_deletion, pauses, rele
 from cloudgraft.engine.operations.accept_loss import accept_loss
 from cloudgraft.engine.reporting.events import read_events
 from cloudgraft.engine.reporting.explain import explain
-from cloudgraft.engine.reporting.findings import all_findings
+from cloudgraft.engine.reporting.findings import all_findings, unknown_clouds
 from cloudgraft.engine.reporting.report import make_report
 from cloudgraft.engine.reporting.report_json import as_json_in_slices, as_json_list
 from cloudgraft.sdk.errors import InvalidArgumentError
@@ -177,7 +177,8 @@ class _Methods:
     async def list_orphans(self, request: Mapping[str, object]) -> dict[str, object]:
         _Request(request)
         self._engine.check_leader()
-        return {"orphans": await as_json_list(await all_findings(self._engine))}
+        found = await as_json_list(await all_findings(self._engine))
+        return {"orphans": found, "unknown": await as_json_list(unknown_clouds(self._engine))}
 
     async def adopt_orphans(self, request: Mapping[str, object]) -> dict[str, object]:
         asked = _Request(request, "machineIds", "all", "group", "cloud", "dryRun")

@@ -24,7 +24,7 @@ from cloudgraft.cli.server_file import file_here, listening
 from cloudgraft.cli.terminal import clean, fail, print_table
 from cloudgraft.client.cloud_config import Address, CloudConfig
 from cloudgraft.client.connection import Connection
-from cloudgraft.client.errors import status_of
+from cloudgraft.client.errors import is_answer, status_of
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InvalidArgumentError, StatusCode, UnavailableError
 from cloudgraft.wire.rpc import Rpc
 
@@ -197,7 +197,8 @@ def _make(connection: Connection, rpc: Rpc, request: Message) -> Message:
             return asyncio.run(call())
     except CloudgraftError as error:
         status = status_of(error)
-        fail(f"{rpc.name} failed: {status.name}: {error.message}", hint=_hint(status, connection.config))
+        hint = _hint(status, connection.config, has_answered=is_answer(error))
+        fail(f"{rpc.name} failed: {status.name}: {error.message}", hint=hint)
 
 
 def _print_answer(rpc: Rpc, answer: Message, output: str) -> None:
@@ -212,9 +213,11 @@ def _print_answer(rpc: Rpc, answer: Message, output: str) -> None:
         fail(f"{rpc.name} answered something that cannot be read: {error.message}", hint=_HINTS[StatusCode.INTERNAL])
 
 
-def _hint(status: StatusCode, config: CloudConfig) -> str:
+def _hint(status: StatusCode, config: CloudConfig, *, has_answered: bool) -> str:
     if status is not StatusCode.UNAVAILABLE:
         return _HINTS.get(status, "")
+    if has_answered:
+        return "the server runs and answered; `cloudgraft status` and `cloudgraft doctor` say more about it"
     if not config.is_encrypted:
         return (
             f"is the server running at {config.address}? If it speaks TLS, give --cert, --key and --cacert, or a "

@@ -7,7 +7,7 @@ import click
 from cloudgraft.cli import admin_client, names
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.groups import Commands
-from cloudgraft.cli.terminal import examples, output_option, print_json, print_result, print_table
+from cloudgraft.cli.terminal import clean, examples, output_option, print_json, print_result, print_table
 
 _yes = click.option("--yes", is_flag=True, help="Do it. Otherwise it is only shown what would be done.")
 _cloud = click.option(
@@ -45,8 +45,12 @@ def _list(admin: Admin, output: str) -> None:
     found = result["orphans"]
     if output == "json":
         print_json(result)
-    elif not found:
+        return
+    unknown = [f"cloud {each['cloud']}: {each['why']}" for each in result.get("unknown", ())]
+    if not found and not unknown:
         click.echo("No orphans: every machine that looks like ours is in the journal, and where it should be.")
+    elif not found:
+        click.echo("No orphans are known, but not every cloud is known well enough:")
     else:
         rows = [
             [each["kind"], each["cloud"], each["group"], each["name"], each["machineId"], each["state"], each["since"]]
@@ -56,6 +60,10 @@ def _list(admin: Admin, output: str) -> None:
         first = {each["kind"]: each for each in reversed(found)}
         hints = [[kind, each["detail"], each["hint"]] for kind, each in sorted(first.items())]
         print_table(["KIND", "WHAT IT MEANS", "FOR THE FIRST: cloudgraft orphans …"], hints)
+        if unknown:
+            click.echo("There may be more:")
+    for line in unknown:
+        click.echo(f"  {clean(line)}")
 
 
 @command.command("adopt", epilog=_examples("adopt i-0a1b", "adopt i-0a1b --group small --yes", "adopt --all --yes"))

@@ -180,7 +180,7 @@ _LEGEND: Final = (
 
 
 def _cloud_note(cloud: Report) -> Text:
-    notes = [cloud[key] for key in ("blocked", "heldBack") if cloud[key]]
+    notes = [cloud[key] for key in ("blocked", "heldBack", "lag") if cloud.get(key)]
     if cloud["error"]:
         notes.append(f"since {cloud['downSince'] or 'the start'}: {cloud['error']}")
     if cloud.get("observeOnly"):

@@ -63,6 +63,12 @@ def status_of(error: BaseException) -> StatusCode:
     return error.status if isinstance(error, CloudgraftError) else StatusCode.UNKNOWN
 
 
+def is_answer(error: CloudgraftError) -> bool:
+    """Whether the error is the answer of a cloudgraft server: then nothing is wrong with the connection."""
+    cause = error.__cause__
+    return isinstance(cause, grpc.aio.AioRpcError) and ERROR_KEY in _metadata(cause)
+
+
 def _too_large(message: str) -> CloudgraftError:
     # gRPC's code for it is the one for quotas, but no quota is exhausted.
     if "CLIENT:" in message:

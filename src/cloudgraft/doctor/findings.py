@@ -183,6 +183,11 @@ _SERVER: Final = {
         why="It can be reached, but what it shows does not allow to create machines safely.",
         fix="cloudgraft status",
     ),
+    "list-delay-too-small": _warning(
+        "Lists lag more than the driver declares",
+        why="A machine that exists can be taken for missing: it is then created a second time, or counted as gone.",
+        fix="raise list_delay in the driver's traits, or its option for it, above the observed delay",
+    ),
     "cloud-list-doubted": _error(
         "A cloud's list misses many machines at once",
         why="Such a list is more likely wrong than right. Until that has lasted, the machines count as present.",

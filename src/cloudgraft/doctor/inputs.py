@@ -103,6 +103,7 @@ class Cloud:
     error_code: str = ""
     blocked: str = ""
     held_back: str = ""
+    lag: str = ""  # why the driver's list_delay is too small
     paused: str = ""
     observe_only: bool = False
 

@@ -143,6 +143,10 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "cloud_down": (logging.ERROR, "a cloud does not answer, or refuses us"),
     "cloud_up": (logging.INFO, "a cloud answers again"),
     "cloud_ready": (logging.INFO, "a cloud was listed for the first time and our machines in it were taken in"),
+    "list_lag": (
+        logging.WARNING,
+        "a list showed a machine later than the driver's list_delay allows: the declared delay is too small",
+    ),
     "blocked": (logging.ERROR, "a cloud has machines that may be ours under another id; nothing is created there"),
     "paused": (logging.WARNING, "an operator paused a group or a cloud"),
     "resumed": (logging.WARNING, "an operator resumed a group or a cloud"),

@@ -32,6 +32,8 @@ from cloudgraft.store.records import (
 
 log = logging.getLogger("cloudgraft.engine")
 
+_RECOVERED: Final = "journal_recovered"  # the kind of the event
+
 _TOLD: Final = 20  # events logged at a time
 
 
@@ -108,8 +110,10 @@ class Writer:
     async def probe(self) -> None:
         """Tries to write again, if the journal could not be written."""
         if self.trouble:
-            now = self._clock.now()
-            await self.write(lambda: Change(events=(happened("journal_recovered", now, "it can be written again"),)))
+            await self.write(lambda: Change(events=(self._recovery(),)))
+
+    def _recovery(self) -> Event:
+        return happened(_RECOVERED, self._clock.now(), "the journal can be written again")
 
     async def drain(self) -> None:
         """Waits for changes that have begun, and logs all their events."""
@@ -130,6 +134,8 @@ class Writer:
             change = plan()
             if change.is_empty:
                 return change
+            if self.trouble and not any(event.kind == _RECOVERED for event in change.events):
+                change = replace(change, events=(*change.events, self._recovery()))
             await self._commit(change)
             return change
 
@@ -160,7 +166,7 @@ class Writer:
         elif isinstance(error, JournalUnavailableError) and error.is_ambiguous:
             self._doubt(change)
         if self.trouble != error.message:
-            log.error("the journal cannot be written", extra={"error": error.message})
+            log.error("the journal cannot be written: %s", error.message)
         self.trouble = error.message
 
     def _doubt(self, change: Change) -> None:

@@ -17,6 +17,8 @@ from typing import Any, Final
 import prometheus_client
 from prometheus_client import CollectorRegistry, Gauge
 
+from cloudgraft.sdk.common.ratelimit import RepeatLimit
+
 # -- Metrics -----------------------------------------------------------------------------------------------------------
 
 
@@ -262,31 +264,6 @@ def _peer(connection: socket.socket | None, port: int) -> Peer | None:
 
 # -- Rate-limited log --------------------------------------------------------------------------------------------------
 # For log lines that clients can cause.
-
-
-_MOST_NAMED: Final = 100  # clients with a line of their own; the others share one
-_EVERY: Final = 60.0  # seconds between two lines about one client
-
-
-class RepeatLimit:
-    """Lets one line about each client pass in a minute, and counts the others. Thread-safe."""
-
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._seen: dict[Hashable, tuple[float, int]] = {}  # when the last line passed, and how many did not since
-
-    def admit(self, who: Hashable = None) -> int | None:
-        """Returns how many lines about this client were dropped since the last one; None: drop this one too."""
-        now = self._clock()
-        with self._lock:
-            if who not in self._seen and len(self._seen) >= _MOST_NAMED:
-                self._seen = {name: seen for name, seen in self._seen.items() if seen[1] or now - seen[0] < _EVERY}
-                who = who if len(self._seen) < _MOST_NAMED else None
-            at, dropped = self._seen.get(who, (now - _EVERY, 0))
-            is_due = now - at >= _EVERY
-            self._seen[who] = (now, 0) if is_due else (at, dropped + 1)
-        return dropped if is_due else None
 
 
 class RateLimitedLog:

@@ -18,6 +18,7 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError, Message
 
 from cloudgraft.sdk.common.event_loop import contained, follow_caller, in_slices, within
+from cloudgraft.sdk.common.ratelimit import RepeatLimit
 from cloudgraft.sdk.errors import (
     CloudgraftError,
     DeadlineError,
@@ -25,6 +26,7 @@ from cloudgraft.sdk.errors import (
     InvalidArgumentError,
     NotFoundError,
     StatusCode,
+    UnavailableError,
     UnsupportedError,
 )
 from cloudgraft.sdk.provider import Provider, Question
@@ -163,6 +165,7 @@ class CloudProviderService:
         self._groups: dict[str, NodeGroup] = {}
         self._warned: set[tuple[str, str]] = set()
         self._traced: dict[tuple[str, type[Exception]], float] = {}
+        self._failures = RepeatLimit()
         self._encoded: dict[str, tuple[Sequence[Instance], pb.NodeGroupNodesResponse]] = {}
         self._mutations = Mutations(lambda rpc: self.metrics.late_mutations.labels(rpc).inc())
         self._methods: dict[str, Callable[[Any], Awaitable[Message]]] = {
@@ -204,7 +207,7 @@ class CloudProviderService:
         except DecodeError as error:
             failure = InvalidArgumentError(f"the request is not a valid {kind.DESCRIPTOR.name}")
             self.metrics.meter(rpc).codes[failure.status].inc()
-            _log_failure(rpc, call, failure, {})
+            self._log_failure(rpc, call, failure, {})
             raise failure from error
 
     def _dependencies(self, rpc: str, request: Any) -> Collection[str] | None:
@@ -224,7 +227,7 @@ class CloudProviderService:
             response = await self._answer(rpc, request, call)
         except CloudgraftError as error:
             code = error.status
-            _log_failure(rpc, call, error, _subject(request))
+            self._log_failure(rpc, call, error, _subject(request))
             raise
         except asyncio.CancelledError:
             code = StatusCode.CANCELLED
@@ -250,6 +253,19 @@ class CloudProviderService:
             late=lambda: DeadlineError(f"the provider did not answer {rpc} within {seconds:.1f} s"),
             failed=lambda error: self._incident(rpc, error),
         )
+
+    def _log_failure(self, rpc: str, call: Call, error: CloudgraftError, subject: dict[str, object]) -> None:
+        """Logs a failed call. The same reason is one line a minute: a full disk fails every call for hours."""
+        about = {"rpc": rpc, "code": error.status.name, "error": error.message, **_caller(call), **subject}
+        # A server that cannot answer has one reason for all calls and groups; other errors are about one of them.
+        which = () if isinstance(error, UnavailableError) else (rpc, *subject.values())
+        # An unsupported call is an answer, not a failure; the autoscaler may make it thousands of times.
+        dropped = None if isinstance(error, UnsupportedError) else self._failures.admit((error.message, *which))
+        if dropped is None:
+            log.debug("%s failed: %s: %s", rpc, error.status.name, error.message, extra=about)
+            return
+        more = f" ({dropped} more calls failed for this reason since the last such line)" if dropped else ""
+        log.warning("%s failed: %s: %s%s", rpc, error.status.name, error.message, more, extra=about)
 
     def _incident(self, rpc: str, error: Exception) -> CloudgraftError:
         # The text of an unexpected exception may contain anything, even a password: only the log may have it.
@@ -448,17 +464,6 @@ async def _encode_instances(instances: Sequence[Instance]) -> pb.NodeGroupNodesR
     async for some in in_slices(instances, _SLICE):
         response.instances.extend(wire.instance_to_pb(instance) for instance in some)
     return response
-
-
-def _log_failure(rpc: str, call: Call, error: CloudgraftError, subject: dict[str, object]) -> None:
-    # An unsupported call is an answer, not a failure; the autoscaler may make it thousands of times.
-    level = logging.DEBUG if isinstance(error, UnsupportedError) else logging.WARNING
-    log.log(
-        level,
-        "%s failed: %s: %s",
-        *(rpc, error.status.name, error.message),
-        extra={"rpc": rpc, "code": error.status.name, "error": error.message, **_caller(call), **subject},
-    )
 
 
 def _caller(call: Call) -> dict[str, object]:

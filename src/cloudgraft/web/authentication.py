@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cloudgraft.certs.token_file import TokenFile, bearer_of, token_hash
-from cloudgraft.net.connections import RepeatLimit
+from cloudgraft.sdk.common.ratelimit import RepeatLimit
 from cloudgraft.sdk.errors import (
     AuthenticationError,
     CloudgraftError,

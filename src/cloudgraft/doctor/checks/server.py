@@ -90,6 +90,8 @@ def _cloud(cloud: Cloud) -> Iterator[Finding]:
     if cloud.held_back:
         fix = f"cloudgraft accept-loss --cloud {cloud.name}, once you have seen in the cloud that they are gone"
         yield found("cloud-list-doubted", where=where, what=cloud.held_back, fix=fix)
+    if cloud.lag:
+        yield found("list-delay-too-small", where=where, what=cloud.lag)
     if cloud.observe_only:
         yield found("observe-only", where=where, what="nothing is created or deleted there")
     if cloud.paused:

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 from cloudgraft.sdk.common.causes import cause
 from cloudgraft.sdk.common.event_loop import contained, within
+from cloudgraft.sdk.common.failure_log import FailureLog
 from cloudgraft.sdk.driver import (
     Driver,
     DriverTraits,
@@ -221,6 +222,7 @@ class Backend:
         # By call: until when its retry-after lasts, and the error. The engine does not know it, because the router's
         # own list works as long as one of its clouds does.
         self._left_alone: dict[str, tuple[float, CloudgraftError]] = {}
+        self._failures = FailureLog(log)
         self._starting = asyncio.Lock()
         self._is_started = False
 
@@ -377,15 +379,15 @@ class Backend:
         """Returns the call's result, or raises a CloudgraftError: an unknown outcome must never look like a refusal."""
 
         def failed(error: Exception) -> CloudgraftError:
-            log.error(
-                "a driver raised an unexpected exception", exc_info=error, extra={"cloud": self.name, "call": verb}
-            )
+            self._failures.failed(verb, error, {"cloud": self.name, "call": verb})
             return InternalError(
                 f"the driver of cloud {self.name} failed in {verb} with {cause(error)}; the log has the details"
             )
 
         late = f"cloud {self.name} did not answer {verb} within {seconds:g} s"
-        return await within(seconds, call, late=lambda: DeadlineError(late), failed=failed)
+        result = await within(seconds, call, late=lambda: DeadlineError(late), failed=failed)
+        self._failures.worked(verb, {"cloud": self.name, "call": verb})
+        return result
 
 
 def _checked(cloud: str, answer: object) -> Sequence[Machine]:

@@ -13,7 +13,7 @@ from typing import Final
 
 from cloudgraft.engine.groups.specs import CloudSettings, create_limit
 from cloudgraft.engine.machines.identity import Identity
-from cloudgraft.engine.machines.states import is_released
+from cloudgraft.engine.machines.states import LOST, VANISHED, is_lost, is_released
 from cloudgraft.joining.match import Rivals
 from cloudgraft.kube.objects import Node
 from cloudgraft.sdk.driver import DriverTraits, Idempotency, Machine, MachineState, PartialList
@@ -22,6 +22,7 @@ from cloudgraft.store.records import MachineRecord, Presence, State
 _NEEDED = 2  # complete lists without a machine before it counts as absent
 _DEAD = frozenset({MachineState.FAILED, MachineState.STOPPED})
 _AWAITED = frozenset({State.CREATING, State.BOOTING})
+_STEADY = frozenset({State.BOOTING, State.RUNNING})  # the cloud has it, and no call is to change that
 _NO_RIVALS: Final = Rivals()
 LONGEST_GAP: Final = 300.0  # seconds between two lists that count as observed, at most: a process may be stopped
 
@@ -114,6 +115,7 @@ class Listed:
     was_missing: bool = False  # a list missed it: a machine that returns under its id has to be proven again
     absences: int = 0
     absent_at: float = 0.0  # start of the latest list that counted as an absence
+    missed_at: float | None = None  # start of the latest list that had to show it and did not, believed or not
     dead_since: float | None = None  # since when the cloud has reported it stopped or failed
     # Only time in which lists covered the machine: an outage delays decisions, and never costs a machine.
     at: float | None = None  # start of the latest list that covers it
@@ -283,7 +285,9 @@ def look(record: MachineRecord, observation: Observation, listing: Listing, look
     unproven = next((m for m in found if m not in proven), None)
     if not ours:
         absences, absent_at = _absences(record, observation, listing, looker, is_there=bool(found))
+        is_missed = not found and looker.must_show(record, observation, listing)
         return Listed(
+            missed_at=listing.began if is_missed else before.missed_at,
             unproven=unproven,
             is_ours=not found and _is_ours_unseen(record, before, looker),
             was_missing=True,
@@ -314,6 +318,24 @@ def look(record: MachineRecord, observation: Observation, listing: Listing, look
         at=listing.began,
         awaited_for=awaited_for,
     )
+
+
+def observed_lag(record: MachineRecord, before: Listed, after: Listed, listing: Listing) -> float:
+    """By how many seconds lists lag, at least, as this list shows; 0 when it shows nothing of that.
+
+    A list shows a machine that an earlier one missed, although that one had to show it: so the driver's ``list_delay``
+    is too small. Not for a create of unknown outcome, which may have taken long, nor for a machine being deleted.
+    """
+    has_failed_by_lists = record.error is not None and record.error.code in (LOST, VANISHED)
+    if after.machine is None or not after.is_ours or not (record.state in _STEADY or has_failed_by_lists):
+        return 0.0
+    # The observation of a gone machine may have been forgotten.
+    missed_at = record.state_since if record.state is State.GONE else before.missed_at
+    if missed_at is None:
+        return 0.0
+    # A new machine is late since it was created. One that ran was in lists before, and is late since one missed it.
+    is_new = record.state is not State.RUNNING and not is_lost(record) and record.attempt_at is not None
+    return max(0.0, listing.began - (record.attempt_at or 0.0 if is_new else missed_at))
 
 
 def _is_elsewhere(record: MachineRecord, listing: Listing) -> bool:

@@ -25,6 +25,7 @@ from cloudgraft.engine.machines.outcomes import (
 )
 from cloudgraft.sdk.common.causes import cause
 from cloudgraft.sdk.common.event_loop import contained, in_slices, within
+from cloudgraft.sdk.common.failure_log import FailureLog
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec
 from cloudgraft.sdk.errors import (
     CloudgraftError,
@@ -41,6 +42,7 @@ log = logging.getLogger("cloudgraft.engine")
 
 T = TypeVar("T")
 _CLOSE = 5.0  # seconds
+_USER_DATA = "making user data"
 _LOOKING = frozenset({"start", "list", "shapes", "prices"})  # read-only calls
 _SLICE = 100  # machines checked before the event loop gets control
 
@@ -66,6 +68,7 @@ class Caller:
         self._on_outcome = on_outcome
         self._tasks: set[asyncio.Task[None]] = set()  # creates and deletes
         self._outcomes: list[tuple[str, Outcome]] = []
+        self._failures = FailureLog(log)
         self._next_at = 0.0
         self._is_started = False
 
@@ -229,11 +232,13 @@ class Caller:
         seconds = create_limit(self.settings, self.traits) / 2
 
         def failed(error: Exception) -> CloudgraftError:
-            log.error("user data could not be made", exc_info=error, extra={"cloud": self.settings.name})
+            self._failures.failed(_USER_DATA, error, {"cloud": self.settings.name})
             return InternalError(f"it failed with {cause(error)}; the log has the details")
 
         late = f"it was not made within {seconds:g} s"
-        return await within(seconds, prepare, late=lambda: DeadlineError(late), failed=failed)
+        user_data = await within(seconds, prepare, late=lambda: DeadlineError(late), failed=failed)
+        self._failures.worked(_USER_DATA, {"cloud": self.settings.name})
+        return user_data
 
     async def _delete(self, machine: Machine) -> Outcome:
         seconds = self.settings.delete_timeout.total_seconds()
@@ -268,14 +273,15 @@ class Caller:
         cloud = self.settings.name
 
         def failed(error: Exception) -> CloudgraftError:
-            log.error("a driver raised an unexpected exception", exc_info=error, extra={"cloud": cloud, "call": verb})
-            # Its text may be anything. The log has it, without secrets (sdk.secrecy).
+            self._failures.failed(verb, error, {"cloud": cloud, "call": verb})
             return InternalError(
                 f"the driver of cloud {cloud} failed in {verb} with {cause(error)}; the log has the details"
             )
 
         late = f"cloud {cloud} did not answer {verb} within {seconds:g} s"
-        return await within(seconds, call, late=lambda: DeadlineError(late), failed=failed)
+        result = await within(seconds, call, late=lambda: DeadlineError(late), failed=failed)
+        self._failures.worked(verb, {"cloud": cloud, "call": verb})
+        return result
 
 
 async def _checked(answer: object) -> Sequence[Machine]:

@@ -11,7 +11,7 @@ from cloudgraft.engine.clock import wall_time
 from cloudgraft.engine.context import EngineContext
 from cloudgraft.engine.guards import Tally, tally, tally_returned
 from cloudgraft.engine.machines.decide import failure
-from cloudgraft.engine.machines.observation import Indexing, Listing, Looker, Observation, look
+from cloudgraft.engine.machines.observation import Indexing, Listing, Looker, Observation, look, observed_lag
 from cloudgraft.engine.machines.outcomes import hinted
 from cloudgraft.engine.machines.states import is_released, was_released
 from cloudgraft.engine.new_records import about, found, happened
@@ -106,6 +106,8 @@ class Observer:
         self._began = context.clock.now()
         self._told: set[str] = set()  # machine ids of reported orphans
         self._listed = False  # since we started
+        self._taken_in = 0  # machines that were taken in since we started, before the first create (law 11)
+        self.list_lag = 0.0  # seconds by which lists were observed to lag beyond the declared list_delay
         self.absence = Absence(name, context, self.observation)
 
     @property
@@ -296,17 +298,39 @@ class Observer:
         looker = await self.absence.judge(listing, looker)
         fleet = context.fleet
         names = dict.fromkeys((*fleet.in_cloud(self.name), *fleet.released, *listing.by_name, *self._observations))
+        lag = 0.0
         async for some in in_slices(names, SLICE):
             for name in some:
                 record = fleet.machines.get(name)
                 if record is not None and record.cloud == self.name and self._matters(record, listing):
                     observation = self.observation(name)
                     listed = look(record, observation, listing, looker)
+                    lag = max(lag, observed_lag(record, observation.listed, listed, listing))
                     self.put(name, observation.with_listed(listed))
                     if _is_over(record) and listed.machine is None and not observation.calls.is_open:
                         self.forget(name)  # it had shown up again, and is gone for good
                 elif record is None:
                     self.forget(name)
+        await self._note_lag(lag)
+
+    async def _note_lag(self, lag: float) -> None:
+        """Reports lists that lag beyond the declared delay: once, and again when the lag has doubled."""
+        declared = self.traits.list_delay.total_seconds()
+        if lag > max(declared, 2 * self.list_lag):
+            self.list_lag = lag
+            await self._tell("list_lag", self.lag_trouble)
+
+    @property
+    def lag_trouble(self) -> str:
+        """What is wrong with the declared list_delay; empty when lists did not lag beyond it."""
+        declared = self.traits.list_delay.total_seconds()
+        if self.list_lag <= declared:
+            return ""
+        return (
+            f"lists of cloud {self.name} showed a machine {self.list_lag:.0f} s late, and its driver declares a "
+            f"list_delay of {declared:g} s: a machine that exists can be taken for missing, and be created twice or "
+            f"deleted. Declare a list_delay of more than {self.list_lag:.0f} s"
+        )
 
     def _matters(self, record: MachineRecord, listing: Listing) -> bool:
         """Whether to evaluate a record. A gone one matters only while the cloud has, or had, its machine."""
@@ -332,7 +356,8 @@ class Observer:
             return
         # Two delays: a machine created just before the journal got lost must be in this list.
         is_last = listing.began >= self._began + self.traits.list_delay.total_seconds()
-        await context.writer.write(lambda: self._adoption(is_last=is_last))
+        change = await context.writer.write(lambda: self._adoption(is_last=is_last))
+        self._taken_in += len(change.machines)
         self.orphans = [o for o in self.orphans if context.fleet.by_machine_id(self.name, o.machine.machine_id) is None]
 
     def _moved(self, listing: Listing) -> Change:
@@ -364,8 +389,9 @@ class Observer:
             records[record.name] = record
             events += [about(record, now, "found in its cloud, and it proves to be ours"), _adopted(record, now)]
         if is_last:
-            message = f"cloud {self.name} was listed; {len(records)} machines of ours were taken in"
-            events.append(happened("cloud_ready", now, message, cloud=self.name, adopted=len(records)))
+            taken_in = self._taken_in + len(records)  # earlier lists may have shown most of them
+            message = f"cloud {self.name} was listed; {taken_in} machines of ours were taken in"
+            events.append(happened("cloud_ready", now, message, cloud=self.name, adopted=taken_in))
         ready = [CloudRecord(name=self.name, adopted_at=now)] if is_last else []
         return Change(machines=tuple(records.values()), events=events, clouds=ready)
 

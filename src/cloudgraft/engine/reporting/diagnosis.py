@@ -91,6 +91,8 @@ def _of_the_cloud(case: Case) -> Iterator[Reason]:
         )
     elif cloud.held_back:
         yield Reason(what=cloud.held_back, todo="look into the cloud itself before you accept it", is_obstacle=False)
+    elif cloud.lag:
+        yield Reason(what=cloud.lag, is_obstacle=False)
     elif not cloud.is_ready:
         yield Reason(what=f"cloud {name} has not been listed yet, and nothing is created before", todo="wait a moment")
 

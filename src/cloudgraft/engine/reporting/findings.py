@@ -48,6 +48,34 @@ class Finding:
     hint: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown:
+    """A cloud whose orphans are not all known, and why."""
+
+    cloud: str
+    why: str
+
+
+def unknown_clouds(engine: Engine) -> list[Unknown]:
+    """The clouds of which the findings may lack something: no orphan there does not mean that there is none."""
+    found = ((worker.name, _why_unknown(engine, worker)) for worker in engine.workers.values())
+    return [Unknown(cloud=cloud, why=why) for cloud, why in found if why]
+
+
+def _why_unknown(engine: Engine, worker: Worker) -> str:
+    observer, health = worker.observer, worker.observer.health
+    if observer.listing is None:
+        return f"it was not listed yet{f': {health.error}' if health.error else ''}"
+    if health.failures:
+        age = round(engine.clock.now() - observer.listing.began)
+        return f"its lists fail, and the last good one is {age} s old{f': {health.error}' if health.error else ''}"
+    if observer.blocked:
+        return observer.blocked
+    if worker.name not in engine.fleet.adopted_clouds:
+        return "the journal is new, and machines of ours there are still being taken in; nothing is created before"
+    return "" if observer.listing.is_whole else "a part of it cannot be listed"
+
+
 async def all_findings(engine: Engine) -> list[Finding]:
     """All findings, cloud by cloud, without blocking the event loop."""
     found: list[Finding] = []

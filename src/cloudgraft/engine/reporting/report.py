@@ -125,6 +125,7 @@ class CloudReport:
     is_ready: bool  # it was listed and our machines in it were taken in (law 11)
     blocked: str  # why nothing may be created here although the cloud is reachable
     held_back: str  # what is not believed of the latest list, because it affects too many machines at once
+    lag: str = ""  # why the driver's list_delay is too small, by what lists showed
     paused: PauseReport | None
     observe_only: bool = False  # nothing is created, deleted or marked there
     calls_under_way: int
@@ -333,6 +334,7 @@ def cloud_report(engine: Engine, worker: Worker) -> CloudReport:
         is_ready=name in engine.fleet.adopted_clouds,
         blocked=worker.observer.blocked,
         held_back=worker.observer.absence.held_back,
+        lag=worker.observer.lag_trouble,
         paused=_pause(pause),
         observe_only=engine.observes_only(name),
         calls_under_way=worker.caller.under_way,

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Final
 
 
 class TokenBucket:
@@ -116,3 +117,28 @@ class LogLimit:
             self._since = self._clock()
         self._dropped_lines += lines
         self._dropped_size += size
+
+
+_MOST_NAMED: Final = 100  # clients with a line of their own; the others share one
+_EVERY: Final = 60.0  # seconds between two lines about one client
+
+
+class RepeatLimit:
+    """Lets one line about each client, or each reason, pass in a minute, and counts the others. Thread-safe."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._seen: dict[Hashable, tuple[float, int]] = {}  # when the last line passed, and how many did not since
+
+    def admit(self, who: Hashable = None) -> int | None:
+        """Returns how many lines about this client were dropped since the last one; None: drop this one too."""
+        now = self._clock()
+        with self._lock:
+            if who not in self._seen and len(self._seen) >= _MOST_NAMED:
+                self._seen = {name: seen for name, seen in self._seen.items() if seen[1] or now - seen[0] < _EVERY}
+                who = who if len(self._seen) < _MOST_NAMED else None
+            at, dropped = self._seen.get(who, (now - _EVERY, 0))
+            is_due = now - at >= _EVERY
+            self._seen[who] = (now, 0) if is_due else (at, dropped + 1)
+        return dropped if is_due else None

@@ -55,8 +55,14 @@ class FileLock:
             os.close(handle)
             raise self._refusal(error) from None
         if self._is_alone:
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, f"{myself()}\n".encode(), 0)
+            try:
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, f"{myself()}\n".encode(), 0)
+            except OSError as error:
+                os.close(handle)
+                raise JournalBrokenError(
+                    f"cannot write {self._path}: {error.strerror or error}; make room on its disk, and start again"
+                ) from error
         self._handle = handle
 
     def _lock(self, handle: int) -> bool:
