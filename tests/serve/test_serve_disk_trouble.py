@@ -41,12 +41,15 @@ async def test_on_a_full_disk_nothing_is_ordered_reads_go_on_and_it_recovers_by_
                 (line,) = server.said("the journal cannot be written")
                 assert line["level"] == "error"
                 assert "goes on by itself" in line["error"]
+                (failed,) = server.said("failed: UNAVAILABLE", least="warning")  # one line for all three calls
+                assert "the disk" in failed["error"]
             await until(server.is_ready, what="it can be written again")
-            assert server.says("it can be written again")
+            assert server.says("the journal can be written again")
             await provider.refresh()
             await provider.increase_size("small", 1)
             assert all(node in nodes for node in (await running(provider, "small", 3))[:2])
         assert (cloud.made(), len(cloud.live())) == (3, 3)
+        assert len(server.said("the journal can be written again")) == 1
         assert server.stop() == 0
 
 

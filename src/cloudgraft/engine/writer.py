@@ -166,7 +166,7 @@ class Writer:
         elif isinstance(error, JournalUnavailableError) and error.is_ambiguous:
             self._doubt(change)
         if self.trouble != error.message:
-            log.error("the journal cannot be written: %s", error.message)
+            log.error("the journal cannot be written", extra={"error": error.message})
         self.trouble = error.message
 
     def _doubt(self, change: Change) -> None:
