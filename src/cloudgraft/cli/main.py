@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import os
@@ -129,7 +130,8 @@ def _print_in_any_encoding() -> None:
     """Replaces characters that the terminal's encoding does not have: a name of a cloud must not end a command."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+            with contextlib.suppress(OSError):  # a parent process replaced the file by a pipe, which cannot seek
+                stream.reconfigure(errors="replace")
 
 
 def _flush() -> None:
