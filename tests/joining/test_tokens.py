@@ -10,7 +10,8 @@ import pytest
 
 from cloudgraft.joining.tokens import Token, Tokens
 from cloudgraft.kube.client import KubeClient
-from cloudgraft.sdk.errors import PermissionDeniedError, PreconditionError, UnavailableError
+from cloudgraft.kube.objects import SECRETS
+from cloudgraft.sdk.errors import DeadlineError, PermissionDeniedError, PreconditionError
 from cloudgraft.sdk.secrecy import redacted
 from tests.kube_api import KubeApi, Request
 
@@ -123,7 +124,7 @@ async def test_what_could_not_be_deleted_is_deleted_next_time(api: KubeApi, clie
     minter = tokens(client)
     await mint(minter)
     api.refuse(lambda request: request.method == "DELETE", 503)
-    with pytest.raises(UnavailableError):
+    with pytest.raises(DeadlineError):
         await minter.settle("m1")
     await minter.settle("m1")
     assert names(api) == []
@@ -144,8 +145,21 @@ async def test_what_could_be_deleted_only_in_part_after_a_restart_is_deleted_nex
         return request.method == "DELETE" and len(deletes) == 2
 
     api.refuse(is_second, 503)
-    with pytest.raises(UnavailableError):
+    with pytest.raises(DeadlineError):
         await minter.settle("m1")
+    await minter.settle("m1")
+    assert names(api) == []
+
+
+async def test_a_delete_whose_answer_was_lost_is_not_the_end_of_the_tokens(api: KubeApi, client: KubeClient) -> None:
+    first = await mint(tokens(client))
+    for _ in range(2):
+        await mint(tokens(client))
+    minter = tokens(client)
+    api.refuse(lambda request: request.method == "DELETE", 503)
+    with pytest.raises(DeadlineError):
+        await minter.settle("m1")
+    await client.delete(SECRETS, f"bootstrap-token-{first.id}", namespace="kube-system")
     await minter.settle("m1")
     assert names(api) == []
 

@@ -109,11 +109,13 @@ class Tokens:
                     await self._delete(name, counter)
             self._drop(name)
             return
-        for counter in itertools.count(self._left.pop(name, 0)):
+        failed = self._left.pop(name, None)
+        for counter in itertools.count(failed or 0):
             try:
                 await self._delete(name, counter)
             except NotFoundError:
-                return
+                if counter != failed:  # the one that failed last time may have been deleted all the same
+                    return
             except BaseException:
                 self._left[name] = counter  # those before are gone, which must not look like the end next time
                 raise
