@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Generator
 from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from cloudgraft.sdk import secrecy
+from tests.cli.log_state import log_as_before
 from tests.needs import NO_SHARED_MEMORY, shared_memory
 
 # PostgreSQL is started as another user, which takes a real fork: gRPC would start its threads anew in the child, where
@@ -28,6 +30,13 @@ _LONGEST_NAME: Final = 200  # characters of a parameter
 def pytest_xdist_auto_num_workers() -> int:
     """Two for each core: half of the time a test waits for a process that it started."""
     return 2 * (os.cpu_count() or 1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, object, object]:
+    """Puts the log back after each test: a command that a test runs in this process configures it for all."""
+    with log_as_before():
+        return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -39,6 +39,7 @@ def test_an_attack_costs_little_memory_and_no_call(tmp_path: Path, transport: st
     assert outcome.descriptors < 1024
 
 
+@pytest.mark.thorough
 def test_a_flooded_dock_leaves_the_autoscalers_port_alone(tmp_path: Path, transport: str) -> None:
     """As found by use: 2,000 sockets on the dock, at `ulimit -n 1024`."""
     setting = Setting.at(tmp_path, transport=transport)

@@ -23,14 +23,7 @@ from cloudgraft.simcloud.cloud import SimulatedCloud
 from cloudgraft.simcloud.http.server import HttpServer
 from cloudgraft.simcloud.options import SimulatedOptions
 from cloudgraft.simcloud.records import Page, SimMachine
-from tests.cli.log_state import log_as_before
 from tests.conditions import until
-
-
-@pytest.fixture(autouse=True)
-def _logging() -> Iterator[None]:
-    with log_as_before():
-        yield
 
 
 def check(file: Path, *more: str) -> Result:

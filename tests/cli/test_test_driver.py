@@ -57,6 +57,7 @@ def test_the_file_beside_it_is_used_and_json_and_junit_are_for_programs(
     assert len(ET.parse(tmp_path / "driver.xml").findall(".//testcase")) == 4
 
 
+@pytest.mark.thorough
 def test_a_cloud_that_loses_answers_is_tried_through_a_proxy(tmp_path: Path) -> None:
     done = run("sim", "-c", write(tmp_path), "--only", "D37", "-o", "json")
     last = json.loads(done.stdout)["results"][-1]
@@ -124,6 +125,7 @@ def test_real_machines_need_a_yes_where_nobody_can_be_asked(tmp_path: Path) -> N
     assert run("sim", "-c", file, *FEW, "--yes").exit_code == 1  # it begins, and the cloud is away
 
 
+@pytest.mark.thorough
 async def test_ctrl_c_deletes_what_was_made_and_says_so(tmp_path: Path) -> None:
     with SimcloudProcess(tmp_path / "cloud.db", "--list-lag", "1s") as cloud:
         file = write(tmp_path, f'url: "{cloud.url}", listLag: 1s')

@@ -68,6 +68,7 @@ async def test_a_cloud_that_makes_nothing_is_no_verdict_on_the_driver() -> None:
     assert "no list showed a machine" in unclear(report)["a_new_machine_is_listed"]
 
 
+@pytest.mark.thorough
 async def test_refusals_that_pass_are_met_again() -> None:
     often = Odds(chance=0.15)
     chaos = Chaos(

@@ -107,7 +107,7 @@ async def test_case_21_over_the_real_hub_a_late_success_is_one_machine() -> None
         with pytest.raises(DeadlineError):
             await first
         with pytest.raises(DeadlineError):  # the first is still under way
-            await own.make("m-1")
+            await own.make("m-1", seconds=0.5)
         told = len(own.told)
         gate.set()
         await until(lambda: len(own.told) > told)

@@ -150,7 +150,7 @@ async def test_the_same_exception_of_a_driver_is_logged_once_with_its_reason(
         assert logged.exc_info is not None
         assert "/etc/cloud/token" in logged.getMessage()
         health = case.engine.workers["a"].observer.health
-        assert "FileNotFoundError: No such file or directory: /etc/cloud/token" in health.error
+        assert "FileNotFoundError: /etc/cloud/token: No such file or directory" in health.error
         cloud.error = ValueError("nonsense")
         await case.turns()
         assert len(lines(caplog, "unexpected exception in list")) == 2
