@@ -51,6 +51,14 @@ WRONG = {
 }
 
 
+# They show only if a kill falls into a short time, which a busy machine may miss.
+BY_CHANCE = (
+    "not idempotent, declared as idempotent",
+    "a lost answer is called a refusal",
+    "a list that is later than declared",
+)
+
+
 @pytest.fixture
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = tmp_path / "packages"
@@ -66,7 +74,7 @@ async def test_a_right_driver_holds(tmp_path: Path, packages: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [2, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (1, 3))])
 @pytest.mark.parametrize("world", RIGHT.values(), ids=RIGHT)
 async def test_no_right_driver_is_accused(tmp_path: Path, packages: Path, world: World, seed: int) -> None:
     await _holds(tmp_path, world, packages, kills=8, seed=seed)
@@ -93,8 +101,10 @@ async def test_a_wrong_driver_is_found(tmp_path: Path, packages: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("seed", [2, 3])
-@pytest.mark.parametrize("what", WRONG)
+@pytest.mark.parametrize("seed", [2, pytest.param(3, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=pytest.mark.exhaustive) if what in BY_CHANCE else what for what in WRONG]
+)
 async def test_every_wrong_driver_is_found(tmp_path: Path, packages: Path, what: str, seed: int) -> None:
     await _is_found(tmp_path, packages, what, seed=seed)
 
