@@ -15,8 +15,10 @@ from cloudgraft.config import Config
 from cloudgraft.config.sections.clouds import EntryPointCloud
 from cloudgraft.conformance.driver.proxy import LosingProxy
 from cloudgraft.conformance.driver.settings import Trouble
+from cloudgraft.dock.driver import DockDriver
 from cloudgraft.engine.groups.desired import CloudDeclaration, DesiredState, GroupDeclaration
 from cloudgraft.engine.groups.specs import create_limit
+from cloudgraft.plugins.host.remote import RemoteDriver
 from cloudgraft.plugins.registry import arguments
 from cloudgraft.sdk.driver import Driver
 from cloudgraft.sdk.errors import InternalError, InvalidArgumentError, PreconditionError
@@ -40,7 +42,7 @@ class DriverCase:
     group: str
     machine: Mapping[str, object]
     make: Callable[[], Driver]
-    list_delay: timedelta  # zero for a plugin, which declares its own when it runs
+    list_delay: timedelta | None  # None: a program of its own declares it when it runs
     call_timeout: timedelta
     max_machines: int | None  # the tightest guard of the file
     # A driver whose cloud loses an answer; None when its address is not one of plain HTTP.
@@ -182,7 +184,7 @@ def _case(wanted: DesiredState, cloud: str, group: GroupDeclaration) -> DriverCa
         group=group.id,
         machine=group.machine,
         make=declared.make,
-        list_delay=driver.traits.list_delay,
+        list_delay=None if isinstance(driver, RemoteDriver | DockDriver) else driver.traits.list_delay,
         call_timeout=timedelta(seconds=create_limit(declared.settings, driver.traits)),
         max_machines=_guard(wanted, declared),
     )

@@ -23,7 +23,7 @@ from cloudgraft.sdk.common.causes import cause
 from cloudgraft.sdk.common.event_loop import within
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec, Ownership
 from cloudgraft.sdk.duration import format_duration
-from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError, Retry
+from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError
 
 T = TypeVar("T")
 _PATIENCE: Final = 300.0  # seconds, beside the declared delay, for a machine to appear, and to be gone
@@ -88,7 +88,7 @@ class Trial:
             self._created = check_created(answer, self._spec.name)
         except CloudgraftError as error:
             self.result.errors.append(f"create failed: {error.message}")
-            return error.retry is Retry.SETTLE_FIRST, time.monotonic()
+            return error.leaves_open, time.monotonic()
         ended = time.monotonic()
         self.result.create_seconds = ended - began
         return True, ended

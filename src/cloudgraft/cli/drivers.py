@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from cloudgraft.cli import names
 from cloudgraft.cli.terminal import examples, output_option
 
 
 @click.command("drivers", epilog=examples("drivers", "drivers hetzner", "drivers -o json"))
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=names.drivers)
 @output_option
 def command(name: str | None, output: str) -> None:
     """List the drivers and providers that installed Python packages offer, or describe the one called NAME.

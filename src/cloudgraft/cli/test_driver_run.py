@@ -85,7 +85,8 @@ def _plan(case: DriverCase, session: DriverSession) -> Iterator[str]:
     )
     marks = session.marks
     yield f"Their names begin with {marks.prefix}; their tag {CLUSTER_ID} is {marks.cluster_id}."
-    yield f"It takes about {format_duration(session.expected(case.list_delay))}, and longer where calls are slow."
+    if case.list_delay is not None:
+        yield f"It takes about {format_duration(session.expected(case.list_delay))}, and longer where calls are slow."
 
 
 def _judge(context: click.Context, session: DriverSession) -> Report:

@@ -172,7 +172,7 @@ _ERRORS = {
     "D31": must(
         "An error that reports that nothing was done is correct",
         why="The machine is forgotten, or bought again, while the first one runs.",
-        fix="Raise DeadlineError whenever the cloud may have done it: after a timeout, a cut connection, a 500.",
+        fix="Raise DeadlineError whenever the cloud may have done it: after a timeout, a cut connection, any 5xx.",
     ),
     "D37": must(
         "A create whose answer was lost raises DeadlineError, or answers with the one machine that was made",
