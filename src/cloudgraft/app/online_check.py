@@ -76,6 +76,7 @@ async def _ask(
             trial = Trial(driver, caller, declared.settings, trial_of, cluster=config.cluster)
             answer.trial = await trial.run(lambda step: tell(name, step))
             answer.errors += answer.trial.errors
+            answer.warnings += answer.trial.warnings
     finally:
         await caller.close()
         tell(name, "")

@@ -137,6 +137,8 @@ def _print(
 
 def _row(answer: CloudAnswer) -> list[object]:
     result = text("not asked", "yellow") if answer.skipped else text("ok", "green")
+    if answer.trial is not None and answer.trial.shown_after is None:
+        result = text("inconclusive", "yellow")
     if answer.errors:
         result = text("failed", "red")
     return [
