@@ -53,7 +53,8 @@ def test_the_file_beside_it_is_used_and_json_and_junit_are_for_programs(
     write(tmp_path)
     monkeypatch.chdir(tmp_path)
     done = run("sim", *FEW, "-o", "json", "--junit", "driver.xml")
-    assert json.loads(done.stdout)["passed"] is True
+    report = json.loads(done.stdout)
+    assert (report["passed"], report["server"]) == (True, "simulated")
     assert len(ET.parse(tmp_path / "driver.xml").findall(".//testcase")) == 4
 
 

@@ -62,7 +62,7 @@ def _session(case: DriverCase, wanted: Wanted) -> DriverSession:
         call_timeout=max(case.call_timeout, _DEFAULT.call_timeout),
         troubled=case.troubled,
     )
-    return DriverSession(case.make, settings, only=wanted.only, quick=wanted.quick)
+    return DriverSession(case.make, settings, only=wanted.only, quick=wanted.quick, name=case.driver)
 
 
 def _confirm(case: DriverCase, session: DriverSession, *, yes: bool) -> None:

@@ -279,9 +279,14 @@ class _OffloadedProvider(Provider):
         await _in_thread_of_its_own(self._inner.close)
 
 
+def author_class(driver: AnyDriver) -> type:
+    """The class that the driver's author wrote, for messages: also of a blocking driver that as_driver() wrapped."""
+    return type(driver.inner) if isinstance(driver, _OffloadedDriver) else type(driver)
+
+
 class _OffloadedDriver(Driver):
     def __init__(self, inner: BlockingDriver, threads: int) -> None:
-        self._inner = inner
+        self.inner = inner
         self._pool = BlockingPool(type(inner).__name__, threads=threads)
         # A separate pool: a hung list keeps its thread long after its caller gave up, and must not block a delete.
         self._lists = BlockingPool(f"{type(inner).__name__} (lists)", threads=_LISTS, waiting=_LISTS)
@@ -289,36 +294,36 @@ class _OffloadedDriver(Driver):
         self.MachineSettings = inner.MachineSettings
 
     def known_shapes(self) -> Sequence[Shape] | None:
-        return self._inner.known_shapes()
+        return self.inner.known_shapes()
 
     def missing(self) -> Mapping[str, str]:
-        return self._inner.missing()
+        return self.inner.missing()
 
     async def create(self, spec: MachineSpec) -> Machine:
-        return await self._pool.run(self._inner.create, spec)
+        return await self._pool.run(self.inner.create, spec)
 
     async def delete(self, machine: Machine) -> None:
-        await self._pool.run(self._inner.delete, machine)
+        await self._pool.run(self.inner.delete, machine)
 
     async def list(self) -> Sequence[Machine]:
-        return await self._lists.run(self._inner.list)
+        return await self._lists.run(self.inner.list)
 
     async def mark(self, machine: Machine, tags: Mapping[str, str | None]) -> None:
-        await self._pool.run(self._inner.mark, machine, tags)
+        await self._pool.run(self.inner.mark, machine, tags)
 
     async def shapes(self) -> Sequence[Shape]:
-        return await self._lists.run(self._inner.shapes)
+        return await self._lists.run(self.inner.shapes)
 
     async def prices(self) -> Sequence[Price]:
-        return await self._lists.run(self._inner.prices)
+        return await self._lists.run(self.inner.prices)
 
     async def start(self) -> None:
-        await self._pool.run(self._inner.start)
+        await self._pool.run(self.inner.start)
 
     async def close(self) -> None:
         self._pool.close()
         self._lists.close()
-        await _in_thread_of_its_own(self._inner.close)
+        await _in_thread_of_its_own(self.inner.close)
 
 
 async def _in_thread_of_its_own(call: Callable[[], None]) -> None:

@@ -78,10 +78,11 @@ class DriverSession:
         *,
         only: Collection[str] = (),
         quick: bool = False,
+        name: str = "",
     ) -> None:
-        """Validates the arguments; makes no driver yet."""
+        """Validates the arguments; makes no driver yet. The report has ``name``, or the class of the author."""
         self.checks = chosen(only, quick=quick)
-        self._under_test = DriverUnderTest(make_driver, settings or DriverSettings(), Marks())
+        self._under_test = DriverUnderTest(make_driver, settings or DriverSettings(), Marks(), name=name)
         self._results: dict[str, Result] = {}
         self._started = datetime.now(UTC)
         self._left: Sequence[str] = ()

@@ -19,7 +19,7 @@ from cloudgraft.conformance.driver.denials import Denials
 from cloudgraft.conformance.driver.room import Room
 from cloudgraft.conformance.driver.settings import AnyDriver, DriverSettings
 from cloudgraft.conformance.report import Exchange
-from cloudgraft.sdk.blocking import as_driver
+from cloudgraft.sdk.blocking import as_driver, author_class
 from cloudgraft.sdk.common.event_loop import contained
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec, MachineState, Price, Shape
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, RateLimitedError, UnavailableError
@@ -196,11 +196,13 @@ class OneDriver:
 class DriverUnderTest:
     """Holds the drivers of one run. Each machine is recorded here before it is created."""
 
-    def __init__(self, make_driver: Callable[[], AnyDriver], settings: DriverSettings, marks: Marks) -> None:
-        """``make_driver`` is called again after a check that may have harmed the driver."""
+    def __init__(
+        self, make_driver: Callable[[], AnyDriver], settings: DriverSettings, marks: Marks, *, name: str = ""
+    ) -> None:
+        """``make_driver`` is called again after a check that may have harmed the driver. ``name`` is for the report."""
         self.settings = settings
         self.marks = marks
-        self.name = ""  # of the driver's class
+        self.name = name  # by default that of the author's class
         self.raw: AnyDriver | None = None  # the author's own object
         self.last_create = 0.0  # when the last one ended, or was given up
         self.last_delete = 0.0
@@ -263,7 +265,7 @@ class DriverUnderTest:
         """One more driver, or this one, as it is."""
         raw = self._make_driver() if made is None else made
         if made is None:
-            self.raw, self.name = raw, type(raw).__name__
+            self.raw, self.name = raw, self.name or author_class(raw).__name__
         return Calls(as_driver(raw), self.settings.call_timeout.total_seconds(), exchanges)
 
     def wrapped(self, calls: Calls, exchanges: list[Exchange]) -> Calls:

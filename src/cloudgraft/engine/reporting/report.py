@@ -22,6 +22,7 @@ from cloudgraft.engine.reconcile.observer import SLICE
 from cloudgraft.engine.reconcile.worker import Worker
 from cloudgraft.engine.reporting.report_json import iso
 from cloudgraft.engine.unknown_names import unknown_group
+from cloudgraft.sdk.blocking import author_class
 from cloudgraft.sdk.common.event_loop import in_slices
 from cloudgraft.sdk.errors import UnavailableError
 from cloudgraft.store.records import MachineRecord, PauseRecord, Presence, Scope, State
@@ -322,7 +323,7 @@ def cloud_report(engine: Engine, worker: Worker) -> CloudReport:
     pause = engine.fleet.pauses.get((Scope.CLOUD, name))
     return CloudReport(
         name=name,
-        driver=worker.settings.driver or type(worker.driver).__name__,
+        driver=worker.settings.driver or author_class(worker.driver).__name__,
         is_up=not health.is_down and health.listed_at is not None,
         error=health.error,
         error_code=health.code,
