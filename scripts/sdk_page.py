@@ -159,6 +159,7 @@ def _aliases() -> Iterator[str]:
     for name in ("StateFile", "WorkingDirectory"):
         words = f"A type for a field of `Options`, with None as the default: {declared[name]}."
         yield from (f"### `{name}`", "", words, "")
+    yield from ("### `MadePath`", "", f"A type for a field of `Options`: {declared['MadePath']}.", "")
 
 
 def _flaws_text() -> str:

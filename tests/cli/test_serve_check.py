@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
+import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -14,12 +17,17 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from cloudgraft.app import trial_machine
 from cloudgraft.app.wiring import assemble, check_parts
+from cloudgraft.cli.main import cloudgraft
 from cloudgraft.cli.serve import command
 from cloudgraft.config import load
+from cloudgraft.sdk.driver import Machine, MachineSpec
+from cloudgraft.sdk.errors import DeadlineError, UnavailableError
 from cloudgraft.service.metrics import ServiceMetrics
 from cloudgraft.simcloud.chaos import Chaos, Span
 from cloudgraft.simcloud.cloud import SimulatedCloud
+from cloudgraft.simcloud.driver import SimulatedDriver
 from cloudgraft.simcloud.http.server import HttpServer
 from cloudgraft.simcloud.options import SimulatedOptions
 from cloudgraft.simcloud.records import Page, SimMachine
@@ -81,6 +89,70 @@ def test_missing_files_programs_and_machine_types_are_reported_with_lines(tmp_pa
     for key, text in FOUND.items():
         assert text in found[key]
         assert found[key].startswith(f"{tmp_path}/f.yaml:")
+
+
+HIDING = """\
+cluster: prod
+server: {listen: "0.0.0.0:8086", tls: {cert: a, key: b, ca: c}}
+clouds:
+  sim: {driver: simulated, wrong: 1}
+  script: {driver: exec, create: ./nosuch, delete: no-such-program, list: ./f.yaml, typo: 1}
+  child: {driver: plugin, command: [python3, gone.py]}
+nodeGroups:
+  - {id: a, cloud: sim, maxSize: 3, machine: {shape: nosuch, typo: 1}}
+"""
+HIDDEN = [
+    "clouds.sim.wrong",
+    "clouds.script.create",
+    "clouds.script.delete",
+    "clouds.script.list",
+    "clouds.script.typo",
+    "clouds.child.command[1]",
+    "nodeGroups[0].machine.shape",
+    "nodeGroups[0].machine.typo",
+]
+
+
+@pytest.mark.parametrize("has_wrong_tls", [True, False])
+def test_no_problem_hides_another(tmp_path: Path, has_wrong_tls: bool) -> None:
+    lines = HIDING.splitlines(keepends=True)
+    done = check(written(tmp_path, HIDING if has_wrong_tls else "".join([lines[0], *lines[2:]])), "-o", "json")
+    keys = [problem["key"] for problem in json.loads(done.stdout)["problems"]]
+    assert [key for key in keys if not key.startswith("server.tls.")] == HIDDEN
+    assert len(keys) - len(HIDDEN) == (5 if has_wrong_tls else 0)
+
+
+def test_arguments_that_no_interpreter_opens_are_not_checked(tmp_path: Path) -> None:
+    (tmp_path / "there.py").touch()
+    for words in ("[python3, there.py, gone.py]", "[python3, -m, gone]", "[sh, gone.sh]", "[env, gone.py]"):
+        text = f"cluster: t\nclouds: {{a: {{driver: plugin, command: {words}}}}}\n"
+        done = check(written(tmp_path, text + "nodeGroups: [{id: g, cloud: a, maxSize: 1}]\n"))
+        assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize("kind", [[], ["--async"]], ids=["blocking", "async"])
+def test_the_configuration_of_a_new_driver_is_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: list[str]
+) -> None:
+    """Its directory of machines does not exist yet: the driver makes it."""
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(cloudgraft, ["new", "driver", "gen9", *kind]).exit_code == 0
+    package = tmp_path / "cloudgraft-gen9"
+    info = package / "src/cloudgraft_gen9-0.dist-info"  # as an installation leaves it
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: cloudgraft-gen9\nVersion: 0\n")
+    project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
+    target = project["entry-points"]["cloudgraft.drivers"]["gen9"]
+    (info / "entry_points.txt").write_text(f"[cloudgraft.drivers]\ngen9 = {target}\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "cloudgraft.cli", "serve", "-c", str(package / "cloudgraft.yaml"), "--check"],
+        env={**os.environ, "PYTHONPATH": str(info.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not (package / "machines").exists()
 
 
 def test_a_server_starts_although_a_file_of_one_cloud_is_missing(tmp_path: Path) -> None:
@@ -205,3 +277,75 @@ async def test_after_ctrl_c_the_machine_is_deleted(tmp_path: Path, clouds: Cloud
     _, stderr = await process.communicate()
     assert (process.returncode, cloud.machines()) == (128 + signal.SIGINT, [])
     assert b"interrupted" in stderr
+
+
+# -- failed creates ----------------------------------------------------------------------------------------------------
+
+
+def raise_after(monkeypatch: pytest.MonkeyPatch, error: Exception, *, creates: bool = True) -> None:
+    """Makes the driver one that creates the machine, or does not, and raises ``error``."""
+    create = SimulatedDriver.create
+
+    async def failing(self: SimulatedDriver, spec: MachineSpec) -> Machine:
+        if creates:
+            await create(self, spec)
+        raise error
+
+    monkeypatch.setattr(SimulatedDriver, "create", failing)
+    monkeypatch.setattr(trial_machine, "_MARGIN", 0.2)
+
+
+def test_a_machine_that_the_driver_denies_is_deleted_and_reported(
+    tmp_path: Path, clouds: Clouds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud, url = clouds.add()
+    raise_after(monkeypatch, UnavailableError("503 from the proxy"))
+    done = check(online(tmp_path, {"a": url}), "--online", "--create-one", "g-a")
+    [machine] = list(cloud.ledger())
+    assert machine.gone_at is not None
+    assert done.exit_code == 1
+    assert "create failed: 503 from the proxy; with UnavailableError the driver says that nothing was done" in (
+        done.stderr
+    )
+    assert f"but the machine {machine.name} is there" in done.stderr
+
+
+def test_an_honest_refusal_is_only_a_failed_create(
+    tmp_path: Path, clouds: Clouds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, url = clouds.add()
+    raise_after(monkeypatch, UnavailableError("not now"), creates=False)
+    done = check(online(tmp_path, {"a": url}), "--online", "--create-one", "g-a", "-o", "json")
+    [answer] = json.loads(done.stdout)["clouds"]
+    assert (done.exit_code, answer["errors"]) == (1, ["create failed: not now"])
+
+
+def test_a_machine_that_cannot_be_cleaned_up_is_named(
+    tmp_path: Path, clouds: Clouds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud, url = clouds.add()
+    raise_after(monkeypatch, UnavailableError("503"))
+    monkeypatch.setattr(trial_machine, "_PATIENCE", 0.2)
+
+    async def refused(_: SimulatedDriver, machine: Machine) -> None:
+        raise UnavailableError(f"{machine.name} stays")
+
+    monkeypatch.setattr(SimulatedDriver, "delete", refused)
+    file = online(tmp_path, {"a": url}, ", engine: {deleteTimeout: 100ms}")
+    done = check(file, "--online", "--create-one", "g-a")
+    [machine] = cloud.machines()
+    assert done.exit_code == 1
+    assert f"the machine {machine.name} may still exist" in done.stderr
+
+
+@pytest.mark.parametrize("creates", [True, False], ids=["created", "not created"])
+def test_a_lost_answer_is_settled_by_list_and_no_error_of_the_driver(
+    tmp_path: Path, clouds: Clouds, monkeypatch: pytest.MonkeyPatch, creates: bool
+) -> None:
+    cloud, url = clouds.add()
+    raise_after(monkeypatch, DeadlineError("the connection broke"), creates=creates)
+    done = check(online(tmp_path, {"a": url}), "--online", "--create-one", "g-a")
+    assert done.exit_code == 0, done.output
+    assert "warning: cloud a: create gave no certain answer (the connection broke)" in done.stdout
+    assert all(machine.gone_at is not None for machine in cloud.ledger())
+    assert ("0s declared, 0.0s to " in done.stdout, "inconclusive" in done.stdout) == (creates, not creates)

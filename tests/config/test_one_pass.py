@@ -124,3 +124,17 @@ clouds:
 nodeGroups: [{id: g, cloud: r, maxSize: 1, machine: {shape: other, typo: 1}}]
 """
     assert wrong(text, tmp_path) == ["nodeGroups[0].machine.shape", "nodeGroups[0].machine.typo"]
+
+
+def test_a_section_that_lacks_several_keys_hides_no_problem_elsewhere(tmp_path: Path) -> None:
+    text = """\
+cluster: t
+server: {tls: {ca: c}}
+clouds: {sim: {driver: simulated, wrong: 1}}
+nodeGroups: [{id: g, cloud: sim, maxSize: 1, machine: {shape: small, typo: 1}}]
+"""
+    keys = wrong(text, tmp_path)
+    assert [key for key in keys if not key.startswith("server.tls.")] == [
+        "clouds.sim.wrong",
+        "nodeGroups[0].machine.typo",
+    ]

@@ -7,6 +7,7 @@ group fails, and the others are served (law 6). So only `serve --check` and `doc
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Final
 from cloudgraft.app.engine_wiring import made
 from cloudgraft.app.wiring import Parts, build, nothing_to_serve
 from cloudgraft.config import Config, ConfigError, Problem, Problems, load
+from cloudgraft.config.load import hidden_problems
 from cloudgraft.config.sections.clouds import EntryPointCloud, PluginCloud
 from cloudgraft.config.sections.groups import NodeGroupConfig
 from cloudgraft.config.sections.process import PluginProcess
@@ -30,9 +32,10 @@ from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 from cloudgraft.service.metrics import ServiceMetrics
 from cloudgraft.validation.document import Where
 from cloudgraft.validation.explain import did_you_mean
-from cloudgraft.validation.paths import missing_paths, shown
+from cloudgraft.validation.paths import missing_paths, nearby, shown
 from cloudgraft.validation.problems import printable
 
+_INTERPRETERS: Final = re.compile(r"python[0-9.]*|perl|ruby")  # a shell would look in PATH too
 _MOST_NAMES: Final = 500  # characters of the machine types that a message names
 
 
@@ -53,6 +56,7 @@ def check_file(path: Path, *, overrides: Mapping[str, object] | None = None) -> 
         return Checked(problems=error.problems)
     problems = Problems()
     parts = _checked(config, problems)
+    problems.add(*hidden_problems(config, problems, check_all))
     if parts.wanted is None and not parts.members:
         problems.add(*nothing_to_serve(config).problems)
     return Checked(config=config, parts=parts, problems=ConfigError(problems).problems)
@@ -139,9 +143,11 @@ def _plugins(config: Config) -> Iterator[Problem]:
     for name, cloud in config.clouds.items():
         if isinstance(cloud, PluginCloud):
             yield from _program(cloud, config.where("clouds", name, "command", 0))
+            yield from _script(cloud, config.where("clouds", name, "command", 1))
     for index, entry in enumerate(config.providers):
         if isinstance(entry, PluginProvider):
             yield from _program(entry, config.where("providers", index, "command", 0))
+            yield from _script(entry, config.where("providers", index, "command", 1))
 
 
 def _program(process: PluginProcess, where: Where) -> Iterator[Problem]:
@@ -156,6 +162,16 @@ def _program(process: PluginProcess, where: Where) -> Iterator[Problem]:
         message, hint = f"cannot be executed: {shown(Path(program))}", f"chmod +x {program}"
     if message:
         yield where.document.problem(where.path, message, hint)
+
+
+def _script(process: PluginProcess, where: Where) -> Iterator[Problem]:
+    """The script of an interpreter that opens its first argument. Other arguments may be anything."""
+    program, *rest = process.command
+    if not rest or rest[0].startswith("-") or not _INTERPRETERS.fullmatch(Path(program).name):
+        return
+    script = (process.working_directory or where.base_dir) / rest[0]
+    if stat_of(script) is None:
+        yield where.document.problem(where.path, f"no such file: {shown(script)}", nearby(script))
 
 
 # -- machine types -----------------------------------------------------------------------------------------------------

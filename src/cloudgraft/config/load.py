@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -16,8 +16,8 @@ from cloudgraft.config.model import Config
 from cloudgraft.config.rest import valid_rest
 from cloudgraft.config.section import Section, hide_secrets
 from cloudgraft.validation.document import Document, Entry, read_file, read_yaml
-from cloudgraft.validation.explain import explain
-from cloudgraft.validation.problems import ConfigError, Problem, Problems
+from cloudgraft.validation.explain import UNKNOWN_KEY, explain
+from cloudgraft.validation.problems import ConfigError, KeyPath, Problem, Problems, dotted
 
 S = TypeVar("S", bound=Section)
 _SMALLEST = "the least is, in two lines: cluster: prod / providers: [{type: memory}]"
@@ -95,17 +95,48 @@ def _parse(
         raise ConfigError(Problems([*error.problems, *_in_rest(document, base_dir, find)])) from None
 
 
-def _in_rest(document: Document, base_dir: Path, find: Callable[[Config], object]) -> Iterable[Problem]:
-    """The problems that ``find`` finds in the valid rest of a file."""
+def hidden_problems(config: Config, known: Iterable[Problem], find: Callable[[Config], object]) -> Iterable[Problem]:
+    """The problems that ``find`` finds in a valid file only without the unknown keys that are among ``known``."""
+    where = config.where()
+    return _in_rest(where.document, where.base_dir, find, known) if _unknown_keys(where.document, known) else ()
+
+
+def _in_rest(
+    document: Document, base_dir: Path, find: Callable[[Config], object], known: Iterable[Problem] = ()
+) -> Iterable[Problem]:
+    """The problems that ``find`` finds in the valid rest of a file, and in that without the unknown keys it finds.
+
+    A driver sees its section only when its keys are known. Only unknown keys are left out: nothing depends on them,
+    while a driver could miss another value, and report problems that the file does not have.
+    """
     context = _context(base_dir)
-    left = valid_rest(document.root.value, Config, lambda value: Config.model_validate(value, context=context))
-    if left is None:
-        return ()
-    config, rest = left
-    more = Problems()
-    with more.collecting():
-        find(config.read_from(document, base_dir))
-    return rest.news(more)
+    found, wrong = Problems(), _unknown_keys(document, known)
+    while True:
+        left = valid_rest(
+            document.root.value, Config, lambda value: Config.model_validate(value, context=context), wrong
+        )
+        if left is None:
+            return found
+        config, rest = left
+        more = Problems()
+        with more.collecting():
+            find(config.read_from(document, base_dir))
+        found.add(*rest.news(more))
+        unknown = _unknown_keys(document, found) - wrong
+        if not unknown:
+            return found
+        wrong |= unknown
+
+
+def _unknown_keys(document: Document, problems: Iterable[Problem]) -> set[KeyPath]:
+    wanted = {problem.key for problem in problems if problem.message == UNKNOWN_KEY}
+    return {path for path in _all_paths(document.root) if dotted(path) in wanted} if wanted else set()
+
+
+def _all_paths(entry: Entry, path: KeyPath = ()) -> Iterator[KeyPath]:
+    yield path
+    for key, child in entry.children.items():
+        yield from _all_paths(child, (*path, key))
 
 
 def _config(document: Document, base_dir: Path) -> Config:

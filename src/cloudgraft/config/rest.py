@@ -44,14 +44,21 @@ class Rest:
                 yield problem
 
 
-def valid_rest(value: Any, model: Any, validate: Callable[[Any], T]) -> tuple[T, Rest] | None:
-    """Removes wrong values until the rest is valid; None when nothing is left. ``value`` itself is not changed."""
+def valid_rest(
+    value: Any, model: Any, validate: Callable[[Any], T], wrong: Iterable[KeyPath] = ()
+) -> tuple[T, Rest] | None:
+    """Removes wrong values until the rest is valid; None when nothing is left. ``value`` itself is not changed.
+
+    ``wrong`` are the paths of values that are removed first.
+    """
     cutter = _Cutter(deepcopy(value))
+    if not cutter.cut_all(wrong):
+        return None
     for _ in range(_ROUNDS):
         try:
             found = validate(cutter.value)
         except ValidationError as error:
-            if not all(cutter.cut(path) for path in _paths(error.errors(include_url=False), model)):
+            if not cutter.cut_all(_paths(error.errors(include_url=False), model)):
                 return None
         else:
             return found, Rest([dotted(path) for path in cutter.dropped])
@@ -72,21 +79,34 @@ class _Cutter:
         self.value = value
         self.dropped: dict[KeyPath, None] = {}
 
-    def cut(self, path: KeyPath) -> bool:
-        """Removes or replaces the value there, else what holds it; False when that is the whole file."""
+    def cut_all(self, paths: Iterable[KeyPath]) -> bool:
+        """Removes or replaces the values at paths of one validation; False when nothing is left."""
+        gone: list[KeyPath] = []
+        for path in paths:
+            # Two keys that a section lacks remove that section once, and not also what holds it.
+            if any(path[: len(cut)] == cut for cut in gone):
+                continue
+            cut = self._cut(path)
+            if cut is None:
+                return False
+            gone.append(cut)
+        return True
+
+    def _cut(self, path: KeyPath) -> KeyPath | None:
+        """Removes or replaces the value there, else what holds it. Returns the path of that; None: the whole file."""
         if not path:
-            return False
+            return None
         holder = self._at(path[:-1])
         is_new = path not in self.dropped  # a value that is still wrong, or now missing, cannot be cut again
         stand_in = _STAND_INS.get(tuple(_ANY if isinstance(part, int) else part for part in path))
         self.dropped[path] = None
         if is_new and stand_in is not None and isinstance(holder, dict | list):
             holder[path[-1]] = deepcopy(stand_in)  # type: ignore[index]  # a number for a list, as in every path
-            return True
+            return path
         if is_new and isinstance(holder, dict) and path[-1] in holder:
             del holder[path[-1]]
-            return True
-        return self.cut(path[:-1])
+            return path
+        return self._cut(path[:-1])
 
     def _at(self, path: KeyPath) -> Any:
         here = self.value

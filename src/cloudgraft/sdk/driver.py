@@ -180,15 +180,17 @@ class Price:
 
 
 class Place(enum.Enum):
-    """A path that cloudgraft fills in when the configuration does not set it."""
+    """A path that cloudgraft fills in when the configuration does not set it, or that the driver makes."""
 
     STATE_FILE = "state file"
     WORKING_DIRECTORY = "working directory"
+    MADE = "made by the driver"  # never filled in
 
 
 # Types for fields of `Options`, with None as the default: `state_file: StateFile = None`.
 StateFile = Annotated[Path | None, Place.STATE_FILE]  # a file that only this cloud has, beside the journal
 WorkingDirectory = Annotated[Path | None, Place.WORKING_DIRECTORY]  # the directory of the configuration file
+MadePath = Annotated[Path, Place.MADE]  # a file or directory that the driver makes, so that it need not exist
 
 
 @runtime_checkable

@@ -137,6 +137,7 @@ def path_in_file(annotation: Any, path: KeyPath) -> KeyPath:
     return tuple(found)
 
 
+UNKNOWN_KEY = "unknown key"  # the message of that problem
 _NEVER_SHOWN = {"env", "options", "machine"}  # whatever their keys are called
 _OURS_IN_A_CLOUD = {"driver", "engine"}  # all else there is the driver's own
 _UNION = "union"  # our type of an error: no type of a union fits
@@ -203,7 +204,7 @@ def _merged(errors: Iterable[ErrorDetails], model: Any) -> Iterator[ErrorDetails
 def unknown_key(document: Document, path: KeyPath, known: Sequence[str]) -> Problem:
     """A key that is not known here, at the key's own place."""
     suggestion = did_you_mean(str(path[-1]), known) or f"known here: {', '.join(sorted(known)) or 'none'}"
-    return document.problem(path, "unknown key", suggestion, at_key=True)
+    return document.problem(path, UNKNOWN_KEY, suggestion, at_key=True)
 
 
 def _problem(error: ErrorDetails, document: Document, path: KeyPath, holder: Any, *, at_key: bool) -> Problem:

@@ -22,7 +22,8 @@ _DIRECTORIES = ("_dir", "_directory")
 def missing_paths(section_type: Any, section: Any, where: Where) -> Iterator[Problem]:
     """Problems of the paths in a section at ``where``, whose type is declared by its author.
 
-    A path that is declared as a StateFile is written, so only its directory must exist. Any other must exist itself.
+    A path that is declared as a StateFile is written, so only its directory must exist. One that is declared as a
+    MadePath need not exist. Any other must exist itself.
     """
     for path, key, text in _paths(section_type, section, (), None):
         message, hint = _problem(where.base_dir / text, key)
@@ -55,6 +56,8 @@ def _problem(path: Path, key: Key | None) -> tuple[str, str]:
         found = stat_of(wanted)
     except (OSError, ValueError) as error:
         return f"cannot be used: {shown(wanted)}: {getattr(error, 'strerror', None) or 'no path'}", ""
+    if found is None and key is not None and key.place is Place.MADE:
+        return "", ""
     if found is None:
         return f"no such {'directory' if is_new or is_directory else 'file'}: {shown(wanted)}", nearby(wanted)
     if stat.S_ISDIR(found.st_mode) != (is_new or is_directory) and key is not None and _says_what(key):
@@ -66,7 +69,9 @@ def _problem(path: Path, key: Key | None) -> tuple[str, str]:
 
 def _says_what(key: Key) -> bool:
     """Whether the field's name or type says that it is a file, or a directory."""
-    return key.place is not None or key.field.endswith((*_DIRECTORIES, "_file", "_files"))
+    return key.place in {Place.STATE_FILE, Place.WORKING_DIRECTORY} or key.field.endswith(
+        (*_DIRECTORIES, "_file", "_files")
+    )
 
 
 def nearby(path: Path) -> str:
