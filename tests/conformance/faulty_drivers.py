@@ -59,6 +59,7 @@ class Animal:
     tags: dict[str, str]
     born: datetime = field(default_factory=lambda: datetime.now(UTC))
     lists: int = 0  # that could have shown it
+    listed_at: float = 0.0  # from when on a late list shows it
 
 
 class Zoo:

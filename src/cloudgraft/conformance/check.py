@@ -32,6 +32,11 @@ S = TypeVar("S")  # what a check works with: a Stage, or a DriverStage
 class Violation(Exception):  # noqa: N818 - it is a finding, not a fault of the kit
     """The server broke the rule: what was expected, and what came instead."""
 
+    def __init__(self, message: str, *, rules: Sequence[str] = ()) -> None:
+        """``rules`` are the broken ones, where they are others than those that the check is about."""
+        super().__init__(message)
+        self.rules = tuple(rules)
+
 
 class NotJudged(Exception):  # noqa: N818 - likewise
     """The server declares the feature absent, or a hook is missing; says which."""

@@ -34,6 +34,10 @@ class Room:
         """Notes that the cloud refused one more than so many machines."""
         self.allowed = machines if self.allowed is None else max(self.allowed, machines)
 
+    def is_exceeded_by(self, more: int) -> bool:
+        """Whether so many machines beside those of the running checks are more than there may be."""
+        return self._taken + more > self._most
+
     @property
     def _limit(self) -> int:
         return self._most if self.allowed is None else min(self._most, self.allowed)

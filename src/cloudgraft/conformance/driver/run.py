@@ -14,11 +14,13 @@ from datetime import UTC, datetime, timedelta
 from cloudgraft.conformance.check import Inconclusive, NotJudged, Violation
 from cloudgraft.conformance.driver.checks import DRIVER_CHECKS, FIRST_CHECKS, QUICK_CHECKS
 from cloudgraft.conformance.driver.driver_check import DriverCheck
+from cloudgraft.conformance.driver.rules import DRIVER_RULES
 from cloudgraft.conformance.driver.settings import AnyDriver, DriverSettings
 from cloudgraft.conformance.driver.stage import DriverStage
 from cloudgraft.conformance.driver.under_test import DriverUnderTest, Marks
 from cloudgraft.conformance.hooks import to_its_end
 from cloudgraft.conformance.report import Exchange, Report, Result, Status
+from cloudgraft.conformance.rules import Level
 from cloudgraft.sdk.errors import (
     AuthenticationError,
     CloudgraftError,
@@ -33,6 +35,7 @@ from cloudgraft.sdk.errors import (
 
 log = logging.getLogger("cloudgraft.conformance")
 Progress = Callable[[Result], None]
+Verdict = tuple[Status, str, Sequence[str]]  # with the broken rules, where they are others than the check's
 
 # Measured on a simulated cloud: the calls, and how often checks that run side by side wait for a list.
 _CALLS, _SIDE_BY_SIDE = timedelta(seconds=10), 5
@@ -202,16 +205,17 @@ def chosen(only: Collection[str] = (), *, quick: bool = False) -> Sequence[Drive
 async def _judge(check: DriverCheck, under_test: DriverUnderTest, results: Mapping[str, Result]) -> Result:
     began = time.monotonic()
     exchanges: list[Exchange] = []
+    rules: Sequence[str] = ()
     blocked = [name for name in check.after if name in results and results[name].status in _BLOCKS]
     if blocked:
         status, message = Status.BLOCKED, f"follows from {', '.join(blocked)}"
     else:
-        status, message = await _run(check, under_test, exchanges)
+        status, message, rules = await _run(check, under_test, exchanges)
     return Result(
         check=check.name,
         title=check.title,
-        rules=check.rules,
-        level=check.level,
+        rules=tuple(rules) or check.rules,
+        level=min((DRIVER_RULES[rule].level for rule in rules), key=list(Level).index, default=check.level),
         status=status,
         message=_masked(message, under_test.settings.secrets),
         exchanges=tuple(_masked_call(call, under_test.settings.secrets) for call in exchanges),
@@ -230,7 +234,7 @@ def _masked_call(call: Exchange, secrets: Sequence[str]) -> Exchange:
     return replace(call, sent=_masked(call.sent, secrets), answered=_masked(call.answered, secrets))
 
 
-async def _run(check: DriverCheck, under_test: DriverUnderTest, exchanges: list[Exchange]) -> tuple[Status, str]:
+async def _run(check: DriverCheck, under_test: DriverUnderTest, exchanges: list[Exchange]) -> Verdict:
     """Runs a check and deletes what it made; a driver that it may have harmed is not used again."""
     try:
         async with under_test.driver(exchanges, own=check.harms) as one, AsyncExitStack() as stack:
@@ -248,17 +252,17 @@ async def _run(check: DriverCheck, under_test: DriverUnderTest, exchanges: list[
                 if not is_fine:
                     under_test.harmed(one)
     except NotJudged as reason:
-        return Status.SKIPPED, str(reason)
+        return Status.SKIPPED, str(reason), ()
     except Inconclusive as reason:
-        return Status.INCONCLUSIVE, str(reason)
+        return Status.INCONCLUSIVE, str(reason), ()
     except Violation as violation:
-        return Status.FAILED, str(violation)
+        return Status.FAILED, str(violation), violation.rules
     except CloudgraftError as error:
-        return _status(check, error), f"{exchanges[-1].rpc if exchanges else 'it'}() raised {error!r}"
+        return _status(check, error), f"{exchanges[-1].rpc if exchanges else 'it'}() raised {error!r}", ()
     except Exception as error:
         log.exception("the kit failed in %s", check.name)
-        return Status.ERROR, f"{type(error).__name__}: {error}"
-    return Status.PASSED, ""
+        return Status.ERROR, f"{type(error).__name__}: {error}", ()
+    return Status.PASSED, "", ()
 
 
 def _status(check: DriverCheck, error: CloudgraftError) -> Status:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -11,7 +12,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from cloudgraft.conformance.check import Inconclusive, NotJudged, Violation
-from cloudgraft.conformance.driver.denials import Denials, denies
+from cloudgraft.conformance.driver.denials import FULL, Denials, denies
 from cloudgraft.conformance.driver.settings import AnyDriver, DriverSettings
 from cloudgraft.conformance.driver.under_test import (
     PASSING,
@@ -29,15 +30,12 @@ from cloudgraft.sdk.errors import (
     CloudgraftError,
     DeadlineError,
     NotFoundError,
-    OutOfStockError,
-    QuotaExceededError,
     RateLimitedError,
     Retry,
     UnavailableError,
 )
 
 T = TypeVar("T")
-FULL = (QuotaExceededError, OutOfStockError)
 _STEP = 0.05  # seconds between two lists; ten times as much for a cloud whose list is late
 _LONGEST_PAUSE = 30.0  # seconds, whatever a cloud asks for
 _ATTEMPTS = 3  # creates with an unknown outcome that no list settled with a machine
@@ -178,7 +176,9 @@ class DriverStage:
     async def create_once(self, spec: MachineSpec, calls: Calls | None = None) -> Machine:
         """Makes one call; remembers the machine, to delete it later."""
         run = self._under_test
+        await self._settle_denials()
         self.specs[spec.name] = spec
+        run.denials.began(spec.name)
         run.open_creates += 1
         run.last_create = time.monotonic()
         try:
@@ -196,7 +196,7 @@ class DriverStage:
         run.open_creates -= 1
         if not isinstance(machine, Machine) or not isinstance(machine.machine_id, str) or not machine.machine_id:
             raise Violation(f"create() answered with {machine!r} instead of a Machine that has a machine_id")
-        self._remember(machine)
+        self.remember(machine)
         return machine
 
     async def settled(self, spec: MachineSpec, calls: Calls | None = None) -> Machine | None:
@@ -204,7 +204,7 @@ class DriverStage:
         late = 0.0 if self.is_idempotent else self.settings.late.total_seconds()
         found = await self.find([spec.name], time.monotonic() + late, calls)
         for machine in found:
-            self._remember(machine)
+            self.remember(machine)
         return found[0] if found else None
 
     async def delete(self, machine: Machine, calls: Calls | None = None) -> None:
@@ -226,13 +226,14 @@ class DriverStage:
         if self._open:
             for machine in await self.settled_list(time.monotonic()):
                 if machine.name in self.specs and is_alive(machine):
-                    self._remember(machine)
+                    self.remember(machine)
         await self._under_test.tidy(self._one.calls, list(self.made.values()))
         if self.has_quota and self.made:
             seconds = self.settings.patience.total_seconds()
             await self.wait_for(lambda listed: all(m.machine_id not in self.made for m in listed), seconds)
 
-    def _remember(self, machine: Machine) -> None:
+    def remember(self, machine: Machine) -> None:
+        """Takes the machine for one of this check, to delete it with the others."""
         self.made[machine.machine_id] = self._under_test.made[machine.machine_id] = machine
         self._open.discard(machine.name)
 
@@ -242,6 +243,14 @@ class DriverStage:
         return replace(spec, name=name, tags={**spec.tags, "cloudgraft-name": name})
 
     # -- what the cloud does not allow ---------------------------------------------------------------------------------
+
+    async def _settle_denials(self) -> None:
+        """Waits while machines whose creates were denied, and that may exist, would be more than was announced."""
+        run = self._under_test
+        while run.denials.unsettled and run.room.is_exceeded_by(run.denials.unsettled):
+            await self.list(time.monotonic())
+            if run.denials.unsettled:
+                await self.pause()
 
     async def _wait_out(self, error: CloudgraftError, give_up_at: float, verb: str) -> None:
         """Waits before the next attempt after an error that may pass; raises any other."""
@@ -267,7 +276,7 @@ class DriverStage:
         listed = [machine for machine in await self.list(time.monotonic()) if self.marks.is_ours(machine)]
         others = [machine for machine in listed if machine.name not in self.specs]
         freed_at = self._under_test.last_delete + self.delay + min(_FREED, self.settings.patience.total_seconds())
-        is_waiting = others or (self._under_test.last_delete and time.monotonic() < freed_at)
+        is_waiting = others or self.denials.unsettled or (self._under_test.last_delete and time.monotonic() < freed_at)
         if not is_waiting or time.monotonic() >= give_up_at:
             own = max(len(self.made), sum(machine.name in self.specs for machine in listed))
             self._under_test.room.met_quota(own)
@@ -291,9 +300,17 @@ class DriverStage:
             except PASSING as error:
                 await self._wait_out(error, give_up_at, "list")
             else:
-                if self.settings.is_lasting:
-                    self._under_test.denials.seen(listed)
+                await self._delete_denied(listed, since)
                 return listed
+
+    async def _delete_denied(self, listed: Sequence[Machine], since: float) -> None:
+        """Deletes machines of denied creates as soon as a list shows them: they take room, and nobody else will."""
+        denials = self.denials
+        for machine in denials.seen(listed) if self.settings.is_lasting else ():
+            if self.marks.is_ours(machine) and is_alive(machine):
+                with contextlib.suppress(CloudgraftError, Violation, Inconclusive):  # swept at the end, and reported
+                    await self.delete(machine)
+        denials.settle(since - certain_after(0.0, self.calls))
 
     async def settled_list(self, since: float, calls: Calls | None = None) -> Sequence[Machine]:
         """A list that must show everything that ended before ``since``."""
@@ -315,9 +332,27 @@ class DriverStage:
         found = await self.find([name], since, calls)
         if not found and not self.traits.complete_list:
             raise NotJudged("the driver declares that a list need not show every machine, and it did not show this one")
+        if not found and calls is None:  # what another driver does not list is its own matter
+            await self.expect_listed([machine for machine in self.made.values() if machine.name == name], since)
         expect(found, f"no list shows {name}, {self.delay:g} s (list_delay) after it was created")
         expect(len(found) == 1, f"{len(found)} machines have the name {name}: {ids(found)}")
         return found[0]
+
+    async def expect_listed(self, made: Sequence[Machine], since: float, calls: Calls | None = None) -> None:
+        """Fails with the rules about the list when machines that create() answered with are missing from it."""
+        if not self.traits.complete_list:
+            return
+        listed = {machine.machine_id for machine in await self.settled_list(since, calls)}
+        there = [machine for machine in made if machine.machine_id in listed]
+        if len(there) == len(made):
+            return
+        missing = ids(machine for machine in made if machine.machine_id not in listed)
+        raise Violation(
+            f"of {len(made)} machines that create() answered with, the list has {len(there)} {self.delay:g} s "
+            f"(list_delay) later, in a list of {len(listed)}. It misses {missing}. Does list() read every page, and is "
+            "list_delay long enough?",
+            rules=("D27", "D4") if there else ("D4", "D27"),
+        )
 
     async def wait_for(self, look: Callable[[Sequence[Machine]], bool], seconds: float) -> bool:
         """Whether a list came to show it in time."""

@@ -168,6 +168,8 @@ async def a_cancelled_call_ends(stage: DriverStage) -> None:
         await asyncio.sleep(stage.settings.late.total_seconds())
         made = await stage.find(denied, time.monotonic())
         stage.denials.forget(denied)
+        for machine in made:
+            stage.remember(machine)
         expect(not made, f"cancelled creates said that nothing was done, and these machines are there: {ids(made)}")
 
 
@@ -208,12 +210,16 @@ async def _expect_one_each(stage: DriverStage, specs: Sequence[MachineSpec], cal
     if not stage.is_idempotent:
         await asyncio.sleep(stage.settings.late.total_seconds())
     found = await _at_most_one(stage, specs, calls, "after a create that was given up")
+    answered: list[Machine] = []
     for spec in specs:
         # Where a second create would double, only what is absent is created; elsewhere that must be safe for all.
         if stage.is_idempotent or spec.name not in found:
             end = await stage.create_again(spec, calls)
             if isinstance(end, CloudgraftError) and not isinstance(end, AlreadyExistsError | DeadlineError):
                 raise end
+            if isinstance(end, Machine):
+                answered.append(end)
+    await stage.expect_listed(answered, time.monotonic(), calls)
     again = await _at_most_one(stage, specs, calls, "after another create")
     lacking = [spec.name for spec in specs if spec.name not in again]
     if stage.traits.complete_list:

@@ -108,6 +108,7 @@ async def many_creates_at_once(stage: DriverStage) -> None:
     for spec, machine in ordered:
         expect(machine.name == spec.name, f"create() of {spec.name} answered with {machine.name}")
     expect(len({m.machine_id for m in made}) == len(made), f"{len(made)} creates gave the ids {ids(made)}")
+    await stage.expect_listed(made, ended)
     listed = {machine.name: machine for machine in await stage.find([spec.name for spec, _ in ordered], ended)}
     for spec, machine in ordered:
         shown = listed.get(spec.name)

@@ -125,6 +125,8 @@ async def _survives(stage: DriverStage, trouble: Trouble) -> bool:
         stage.denials.forget([spec.name])
         await asyncio.sleep(stage.settings.late.total_seconds())
         made = [machine for machine in await _settled(stage, calls) if machine.name == spec.name]
+        for machine in made:
+            stage.remember(machine)
         expect(len(made) <= 1, f"after one create ({trouble.value}) there are {len(made)} machines: {ids(made)}")
         if made or isinstance(end, Machine):
             is_right = isinstance(end, Machine) or (isinstance(end, CloudgraftError) and not denies(end))
@@ -194,6 +196,8 @@ async def _expect_nothing(stage: DriverStage, spec: MachineSpec, error: object, 
         listed = await _settled(stage, calls)
         made = [m for m in listed if m.name == spec.name]
         stage.denials.forget([spec.name])
+        for machine in made:
+            stage.remember(machine)
         expect(not made, f"create() raised {error!r}, which says that nothing was done, and {spec.name} is there")
 
 
