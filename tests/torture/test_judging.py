@@ -42,7 +42,11 @@ def record(state: State = State.RUNNING, ident: str = "i-1", **more: Any) -> Mac
 
 
 def event(kind: str, seq: int = 1, **more: Any) -> Event:
-    return Event(at=0.0, kind=kind, message="a reason", machine=NAME, seq=seq, **more)
+    return Event(**{"at": 0.0, "kind": kind, "message": "a reason", "machine": NAME, "seq": seq, **more})
+
+
+def refused(seq: int = 1, at: float = 0.0) -> Event:
+    return event("retry", seq, at=at, message="it will be tried again: the cloud answered 503")
 
 
 class Trial:
@@ -94,20 +98,46 @@ def test_a_double_is_a_note_where_create_is_not_idempotent() -> None:
 
 
 def test_a_double_after_an_error_that_promised_nothing_is_a_violation() -> None:
-    events = [event("retry")]
-    assert Trial().rules([machine(), machine("i-2")], record(attempts=2), events=events) == {Rule.DOUBLE}
+    assert Trial().rules([machine(), machine("i-2")], record(attempts=2), events=[refused()]) == {Rule.DOUBLE}
+
+
+def test_a_double_is_found_though_no_list_ever_showed_the_first() -> None:
+    trial = Trial(list_delay=timedelta(seconds=2))
+    assert trial.rules([], record(State.BOOTING, "i-2", attempts=2), events=[refused()]) == set()
+    # It was deleted before a list showed it; the machine of the refused call is listed later.
+    assert trial.rules([machine("i-1")], record(State.GONE, "i-2", attempts=2), events=[refused()]) == {Rule.DOUBLE}
+
+
+def test_a_double_from_a_call_of_unknown_outcome_is_a_note_though_another_call_was_refused() -> None:
+    both = [machine(), machine("i-2")]
+    (found,) = Trial().see(both, record(attempts=3), events=[refused()])
+    assert (found.rule, found.is_note) == (Rule.DOUBLE, True)
 
 
 def test_a_broken_promise_that_nothing_was_done_is_found_without_a_double() -> None:
-    events = [event("retry")]
-    assert Trial().rules([machine()], record(), events=events) == {Rule.REFUSED}
-    assert Trial().rules([machine()], record(attempts=2), events=events) == set()
-    assert Trial(idempotency=Idempotency.TOKEN).rules([machine()], record(), events=events) == set()
+    assert Trial().rules([machine()], record(), events=[refused()]) == {Rule.REFUSED}
+    assert Trial().rules([machine()], record(attempts=2), events=[refused()]) == set()
+    assert Trial().rules([machine()], record(attempts=2), events=[refused(1), refused(2)]) == {Rule.REFUSED}
+    assert Trial(idempotency=Idempotency.TOKEN).rules([machine()], record(), events=[refused()]) == set()
+
+
+def test_a_promise_about_a_machine_that_was_no_longer_wanted_is_judged_too() -> None:
+    def rules(gone_at: float, **more: Any) -> set[Rule]:
+        gone = record(State.GONE, "", attempt_at=50.0, state_since=gone_at, **more)
+        events = [refused(at=51.0)] if more else []
+        return Trial(list_delay=timedelta(seconds=2)).rules([machine()], gone, events=events)
+
+    assert rules(51.0) == {Rule.REFUSED}  # no list can have shown so soon that it does not exist
+    assert rules(52.5) == set()  # lists have: the cloud made it later
+    assert rules(51.5, attempts=2) == set()  # its one refusal counts once: the other call may have made it
 
 
 def test_an_error_of_a_delete_promises_nothing() -> None:
-    events = [event("state", 1, state=State.DELETING), event("retry", 2)]
+    message = "it could not be deleted and will be tried again: busy"
+    events = [event("state", 1, state=State.DELETING), event("retry", 2, message=message)]
     assert Trial().rules([machine()], record(State.DELETING), events=events) == set()
+    # Nor does that of a delete of a second machine.
+    assert Trial().rules([machine()], record(), events=[event("retry", message=message)]) == set()
 
 
 def test_a_list_may_be_as_late_as_declared_and_no_later() -> None:

@@ -22,6 +22,11 @@ RIGHT = {
     ),
     "not idempotent": World(cloud=_NONE, declared={"idempotency": "none"}, chaos=_SLOW),
     "late lists": World(cloud={"list_lag": timedelta(seconds=1)}, declared={"listLag": "1s"}, chaos=_SLOW),
+    "late lists, not idempotent, lost answers": World(
+        cloud={**_NONE, "list_lag": timedelta(seconds=2), "quota": 5},
+        declared={"idempotency": "none", "listLag": "2500ms"},
+        chaos={"create": {"lost": 0.5}},
+    ),
     "slow creates": World(chaos={"create": {"latency": [0.5, 1.5]}}),
     "lost answers": World(chaos={**_SLOW, "create": {"lost": 0.3}, "delete": {"lost": 0.3}}),
 }
@@ -36,6 +41,15 @@ WRONG = {
             driver="says-nothing-was-done",
             cloud=_NONE,
             declared={"idempotency": "none"},
+            chaos={"create": {"lost": 0.5}},
+        ),
+        {Rule.DOUBLE, Rule.REFUSED},
+    ),
+    "a lost answer is called a refusal, and lists are late": (
+        World(
+            driver="says-nothing-was-done",
+            cloud={**_NONE, "list_lag": timedelta(seconds=2), "quota": 5},
+            declared={"idempotency": "none", "listLag": "2500ms"},
             chaos={"create": {"lost": 0.5}},
         ),
         {Rule.DOUBLE, Rule.REFUSED},
@@ -55,6 +69,7 @@ WRONG = {
 BY_CHANCE = (
     "not idempotent, declared as idempotent",
     "a lost answer is called a refusal",
+    "a lost answer is called a refusal, and lists are late",
     "a list that is later than declared",
 )
 

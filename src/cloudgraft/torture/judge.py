@@ -20,6 +20,7 @@ from cloudgraft.torture.journal_view import JournalView
 MARGIN = 0.1  # seconds: a cloud's clock is not ours
 _AT_WORK = frozenset({State.BOOTING, State.RUNNING})
 _ENDING = frozenset({State.FAILED, State.DELETING, State.GONE})
+_CREATE_AGAIN = "it will be tried again"  # how the engine's events about refused creates begin; those of deletes do not
 _OPEN = frozenset({State.REQUESTED, State.CREATING, State.BOOTING, State.DELETING})
 
 
@@ -152,16 +153,23 @@ class Judge:
         for machine in listing.machines:
             if is_ours(machine, self.identity):
                 self.ids[machine.name].setdefault(machine.machine_id, listing.began)
-        refused = _refused_creates(journal.events)
+        for (
+            record
+        ) in journal.machines.values():  # where lists are late, some machines are deleted before one shows them
+            if record.presence is Presence.PRESENT and record.machine_id:
+                self.ids[record.name].setdefault(record.machine_id, listing.began)
+        refused = _refused_creates(journal, self.delay)
         for name, ids in self.ids.items():
-            record = journal.machines.get(name)
+            made_by, errors = journal.machines.get(name), refused.get(name, [])
+            # A call makes at most one machine, and one that was refused makes none.
+            is_broken = bool(errors) and made_by is not None and len(ids) > max(0, made_by.attempts - len(errors))
             if len(ids) > 1:
-                yield self._double(name, ids, refused.get(name, ""))
-            elif name in refused and record is not None and record.attempts == 1:
-                what = f"the cloud made {name} ({next(iter(ids))}) in the call after which the driver's error said: "
+                yield self._double(name, ids, errors[-1] if is_broken else "")
+            elif is_broken:
+                what = f"the cloud made {name} ({next(iter(ids))}) in a call after which the driver's error said: "
                 # Harmless where the engine may simply ask again.
                 is_note = self.traits.idempotency is not Idempotency.NONE
-                yield Finding(rule=Rule.REFUSED, what=what + refused[name], is_note=is_note)
+                yield Finding(rule=Rule.REFUSED, what=what + errors[-1], is_note=is_note)
 
     def _double(self, name: str, ids: Collection[str], refused: str) -> Finding:
         what = f"the cloud made {len(ids)} machines for {name}: {', '.join(sorted(ids))}"
@@ -241,16 +249,31 @@ class Judge:
         self._events = max([self._events, *(event.seq for event in events)])
 
 
-def _refused_creates(events: Sequence[Event]) -> dict[str, str]:
-    """The last error of each machine with which a driver promised that a create had done nothing."""
-    refused: dict[str, str] = {}
+def _refused_creates(journal: JournalView, delay: float) -> dict[str, list[str]]:
+    """The errors of each machine with which a driver promised that a create had done nothing: one for each call."""
+    refused: dict[str, list[str]] = defaultdict(list)
+    latest: dict[str, float] = {}  # when the last of them was raised
     over: set[str] = set()  # machines that are deleted: later errors are not those of a create
-    for event in events:
+    for event in journal.events:
         if event.state in _ENDING:
             over.add(event.machine)
-        elif event.kind == "retry" and event.machine not in over:
-            refused[event.machine] = event.message
+        elif event.kind == "retry" and event.message.startswith(_CREATE_AGAIN) and event.machine not in over:
+            refused[event.machine].append(event.message)
+            latest[event.machine] = event.at
+    for record in journal.machines.values():
+        asked = record.attempt_at
+        if asked is not None and latest.get(record.name, -math.inf) < asked and _was_refused_at_the_end(record, delay):
+            refused[record.name].append("the cloud did not create it (the machine was no longer wanted by then)")
     return refused
+
+
+def _was_refused_at_the_end(record: MachineRecord, delay: float) -> bool:
+    """Whether only an error of the last create can have ended this machine: no list can tell so soon that it is absent.
+
+    The engine writes no event for it when the machine was already being deleted.
+    """
+    is_unmade = record.state is State.GONE and record.presence is Presence.NONE and not record.machine_id
+    return is_unmade and record.attempt_at is not None and record.state_since < record.attempt_at + delay
 
 
 def why_not_at_rest(listing: Listing, journal: JournalView, identity: Identity) -> str:

@@ -27,6 +27,7 @@ class Load:
         self.promise = Promise()
         self.ordered = 0  # machines, by calls that were sent, whether answered or not
         self.change_begins = asyncio.Event()  # set when a change is sent
+        self.is_changing = False  # while a change is not answered
         self._group = group
         self._bounds = bounds
         self._dice = random.Random(f"load {seed}")  # noqa: S311 - load, not secrets
@@ -117,6 +118,7 @@ class Load:
 
     async def _change(self, what: str, call: Awaitable[None], after: set[int]) -> None:
         self._note(what)
+        self.is_changing = True
         self.change_begins.set()
         self.change_begins.clear()
         try:
@@ -126,4 +128,6 @@ class Load:
             raise
         except CloudgraftError as error:
             raise BrokenPromise(f"{what} was answered with {error!r}") from error
+        finally:
+            self.is_changing = False
         self.promise.answered(after)

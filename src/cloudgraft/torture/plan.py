@@ -43,6 +43,9 @@ class Moment(enum.Enum):
     CHANGE = "during a change"
     CREATE = "during a create"
     DELETE = "during a delete"
+    # Never planned: what came of a plan.
+    AFTER = "right after a call"
+    BETWEEN = "between calls"
 
 
 _WEIGHTS = {Moment.ANY: 2, Moment.START: 1, Moment.CHANGE: 2, Moment.CREATE: 5, Moment.DELETE: 2}

@@ -8,11 +8,10 @@ import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Final
 
 from cloudgraft.app.engine_wiring import desired_state
-from cloudgraft.client import Address, CloudConfig, RemoteProvider
+from cloudgraft.client import RemoteProvider
 from cloudgraft.config import Config
 from cloudgraft.config.sections.groups import NodeGroupConfig
 from cloudgraft.engine.groups.specs import create_limit
@@ -20,18 +19,19 @@ from cloudgraft.engine.machines.identity import Identity
 from cloudgraft.sdk.driver import MachineState
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError, UnavailableError
 from cloudgraft.store.records import Presence
+from cloudgraft.torture.coverage import Coverage
 from cloudgraft.torture.journal_view import JournalView, OwnJournal, read_journal
 from cloudgraft.torture.judge import Finding, Judge, Listing, Rule, is_ours, why_not_at_rest
 from cloudgraft.torture.load import BrokenPromise, Load
-from cloudgraft.torture.moments import Moments
+from cloudgraft.torture.moments import Moments, patience, undisturbed
 from cloudgraft.torture.outside import OutsideDriver, started
+from cloudgraft.torture.own_client import connect, last_log, until_served
 from cloudgraft.torture.plan import Bounds, Kill, kills
 from cloudgraft.torture.private_config import CLUSTER_PREFIX, Paths
 from cloudgraft.torture.refusals import list_refusals, traits_refusals
 from cloudgraft.torture.report import Outline, Report, Step
 from cloudgraft.torture.server_process import LogLine, ServerProcess
 
-_CALLS: Final = timedelta(seconds=20)  # of an autoscaler that does not mind a slow machine
 _LOOK_AGAIN: Final = 0.1  # seconds
 _HISTORY: Final = 15  # lines that a report shows
 _LOUD: Final = ("warning", "error", "critical")
@@ -79,6 +79,7 @@ class Run:
         self._on_step = on_step
         self._load = Load(job.group.id, job.bounds, job.seed, self._note)
         self._moments = Moments(self._load.change_begins)
+        self._coverage = Coverage(job.bounds.kills)
         self._history: deque[str] = deque(maxlen=_HISTORY)
         self._phase = "checking"
         self._alive = 0
@@ -174,25 +175,30 @@ class Run:
             if time.monotonic() >= self._deadline:
                 self._note(f"the time is up after {self.report.kills_done} kills")
                 break
-            await self._life(kill)
-        self._phase = "settling"
+            await self._life(kill, stage.judge.delay)
         provider = await self._last_life()
         try:
+            await self._undisturbed(stage, provider)
+            self._phase = "settling"
             await self._settle(stage, provider)
             self._check_machines(stage)
             self._phase = "shrinking"
             await self._shrink(stage, provider)
+            self.report.trouble = self._coverage.why_too_thin(sum(map(len, stage.judge.ids.values())))
         finally:
             await provider.close()
 
-    async def _life(self, kill: Kill) -> None:
+    async def _life(self, kill: Kill, list_delay: float) -> None:
         """Starts the server, lets the load run, and kills it."""
         self._phase = "killing"
+        self._moments.begin_life()
         server = await self._started(kill.with_children)
         began = time.monotonic()
         under_load = asyncio.Event()
         working = asyncio.create_task(self._work(server, under_load, self._job.bounds.kills - kill.number))
-        waiting = asyncio.create_task(self._moments.reached(kill, under_load))
+        waiting = asyncio.create_task(
+            self._moments.reached(kill, under_load, lambda: self._time_for(kill, list_delay=list_delay))
+        )
         ending = asyncio.create_task(server.ended())
         try:
             done, _ = await asyncio.wait({working, waiting, ending}, return_when=asyncio.FIRST_COMPLETED)
@@ -201,8 +207,9 @@ class Run:
                 await asyncio.wait({waiting, ending}, return_when=asyncio.FIRST_COMPLETED)
             if ending.done() and not waiting.done():
                 raise self._ended_by_itself(ending.result())
-            self._note(f"kill -9 {kill.moment.value}{', with its children' if kill.with_children else ''}")
+            has_come, moment = self._moments.came(kill, is_changing=self._load.is_changing)
             server.kill()
+            self._note(f"kill -9 {moment.value}{', with its children' if kill.with_children else ''}")
             await ending
             self._server = None
         finally:
@@ -213,17 +220,27 @@ class Run:
                 await self._buried(server, at_once=kill.with_children)
         if isinstance(ended[0], BrokenPromise | CloudgraftError):
             raise self._found(ended[0]) from ended[0]
-        self.report.kills = dict(Counter(self.report.kills) + Counter([kill.moment.value]))
+        self._coverage.add(kill, has_come=has_come)
+        self.report.kills = dict(Counter(self.report.kills) + Counter([moment.value]))
         seconds = time.monotonic() - began
-        self._step(f"kill {kill.number} of {self._job.bounds.kills}, {kill.moment.value}, after {seconds:.1f} s")
+        self._step(f"kill {kill.number} of {self._job.bounds.kills}, {moment.value}, after {seconds:.1f} s")
+
+    def _time_for(self, kill: Kill, *, list_delay: float) -> float:
+        """How long this kill may wait for its moment."""
+        return patience(
+            list_delay=list_delay,
+            create_limit=self._create_limit,
+            seconds_left=self._deadline - time.monotonic(),
+            kills_left=self._job.bounds.kills - kill.number + 1,
+        )
 
     async def _work(self, server: ServerProcess, under_load: asyncio.Event, kills_left: int) -> None:
         began = time.monotonic()
         await server.serving.wait()
         self._has_served = True
-        provider = self._provider()
+        provider = connect(self._job.paths)
         try:
-            await self._open(provider)
+            await until_served(provider, self._job.group.id, self._job.paths, self._job.patience)
             self.report.restart_seconds.append(time.monotonic() - began)
             await self._prepare()
             under_load.set()
@@ -243,9 +260,19 @@ class Run:
         finally:
             ending.cancel()
             serving.cancel()
-        provider = self._provider()
-        await self._open(provider)
+        provider = connect(self._job.paths)
+        await until_served(provider, self._job.group.id, self._job.paths, self._job.patience)
         return provider
+
+    async def _undisturbed(self, stage: _Stage, provider: RemoteProvider) -> None:
+        """Lets the load run once without a kill: only then is every call answered, and each error of a driver seen."""
+        self._phase = "ordering"
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(undisturbed(stage.judge.delay)):
+                try:
+                    await self._load.run(provider, self._names, 0)
+                except BrokenPromise as broken:
+                    raise self._found(broken) from broken
 
     async def _settle(self, stage: _Stage, provider: RemoteProvider) -> None:
         """Waits until server and cloud agree, and every order is settled."""
@@ -359,13 +386,7 @@ class Run:
         what = f"the server ended by itself with code {code}"
         if self._has_served:
             return self._found(Finding(rule=Rule.SERVER, what=what))
-        return UnavailableError(f"{what}, before it could serve: {self._last_log()}")
-
-    def _last_log(self) -> str:
-        with contextlib.suppress(OSError):
-            lines = self._job.paths.log.read_text("utf-8", "replace").splitlines()
-            return lines[-1][:500] if lines else "it logged nothing"
-        return "there is no log"
+        return UnavailableError(f"{what}, before it could serve: {last_log(self._job.paths)}")
 
     # -- servers -------------------------------------------------------------------------------------------------------
 
@@ -392,28 +413,6 @@ class Run:
         else:
             self._endings.add(ending)
             ending.add_done_callback(self._endings.discard)
-
-    def _provider(self) -> RemoteProvider:
-        address = Address.parse(f"unix:{self._job.paths.socket}")
-        return RemoteProvider.connect(CloudConfig(address=address, grpc_timeout=_CALLS))
-
-    async def _open(self, provider: RemoteProvider) -> None:
-        """Waits until calls are answered: at a first start, the cloud is listed before."""
-        give_up_at = time.monotonic() + self._job.patience
-        while True:
-            try:
-                groups = await provider.node_groups()
-            except UnavailableError as error:
-                if time.monotonic() >= give_up_at:
-                    raise
-                trouble = error.message
-            else:
-                if any(group.id == self._job.group.id for group in groups):
-                    return
-                trouble = f"the server does not serve group {self._job.group.id}: {self._last_log()}"
-                if time.monotonic() >= give_up_at:
-                    raise UnavailableError(trouble)
-            await asyncio.sleep(_LOOK_AGAIN)
 
     async def _names(self) -> dict[str, str]:
         for _ in range(10):
