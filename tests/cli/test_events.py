@@ -143,6 +143,21 @@ async def test_following_survives_a_restart_without_loss_or_repetition(operator:
     await server.stop(1)
 
 
+async def test_following_waits_for_a_server_that_does_not_run_yet(operator: Operator) -> None:
+    path = operator.config.parent / "later.sock"
+    operator.config.write_text(f"admin: {{listen: 'unix:{path}'}}\n")
+    await write(operator.rig, "before", kind="guard")
+    follower = Follower(operator.config, "--type", "guard")
+    assert follower.process.stderr is not None
+    assert "the server does not answer, and is asked again" in await asyncio.to_thread(follower.process.stderr.readline)
+    server = AdminServer(engine_methods(operator.rig.engine), path)
+    await server.start()
+    assert await follower.read(1) == ["before"]
+    follower.process.send_signal(signal.SIGINT)
+    assert await follower.end() == (0, "")  # it was said once
+    await server.stop(1)
+
+
 @pytest.mark.thorough
 async def test_it_ends_quietly_with_ctrl_c(operator: Operator) -> None:
     await write(operator.rig, "one", kind="guard")

@@ -197,6 +197,15 @@ def test_a_name_that_cannot_be_a_package_is_refused(tmp_path: Path, name: str) -
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.parametrize(("kind", "name"), [("driver", "simulated"), ("provider", "memory")])
+def test_the_name_of_an_installed_one_is_refused(kind: str, name: str, tmp_path: Path) -> None:
+    """With both installed, neither could be used."""
+    result = run(kind, name, "--directory", tmp_path / "new")
+    assert isinstance(result.exception, AlreadyExistsError)
+    assert f"a {kind} {name} is installed already, by the package cloudgraft," in str(result.exception)
+    assert not (tmp_path / "new").exists()
+
+
 def test_a_receiver_is_one_file_that_runs(tmp_path: Path) -> None:
     path = tmp_path / "receiver.py"
     assert run("receiver", path).exit_code == 0

@@ -150,6 +150,9 @@ async def test_on_a_terminal_it_asks_and_no_means_nothing(operator: Operator, mo
         (["g", "--wiat", "-1"], "No such option"),
         (["g"], "Missing argument"),
         (["g", "+"], "write +2 for two more"),
+        (["g", "+0"], "'+0' changes nothing"),
+        (["g", "-00"], "'-00' changes nothing"),
+        (["g", "+1", "--machine", "m"], "--machine names a machine to remove, and +1 removes none"),
     ],
 )
 def test_what_cannot_be_read_is_a_usage_error(arguments: list[str], message: str) -> None:

@@ -63,6 +63,18 @@ def test_a_reader_that_has_ended_is_no_traceback(words: str, journal: str) -> No
     assert (done.returncode, done.stderr) == (1, b"")
 
 
+# -- a disk that is full -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", ["--help", "status --help", "--version", "drivers", "db export --store JOURNAL"])
+def test_a_full_disk_is_one_line_and_no_traceback(words: str, journal: str) -> None:
+    command = [*PROGRAM, *words.replace("JOURNAL", journal).split()]
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, env=buffered, stdout=full, stderr=subprocess.PIPE, check=False, timeout=PATIENCE)
+    assert (done.returncode, done.stderr) == (1, b"error: cannot write the output: No space left on device\n")
+
+
 # -- Ctrl-C ------------------------------------------------------------------------------------------------------------
 
 

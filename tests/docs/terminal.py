@@ -30,7 +30,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 LOOKS = re.compile(
-    "cloudgraft (status|dock drivers|explain|orphans list|db check|call NodeGroupNodes|call NodeGroupTargetSize)"
+    "cloudgraft (status|dock drivers|explain|orphans list|db check|call (--wait )?NodeGroup(Nodes|TargetSize))"
     "|curl -s (?!.*-[dX])|kubectl .*\\bget |[^ ]*labctl list"
 )
 SERVES = re.compile("serving|Waiting for caches to sync")  # cloudgraft, and the autoscaler

@@ -17,7 +17,7 @@ import click
 from cloudgraft.cli import admin_client, names
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.terminal import clean, duration, examples, output_option
-from cloudgraft.sdk.errors import DeadlineError, UnavailableError
+from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, UnavailableError
 
 if TYPE_CHECKING:
     from cloudgraft.admin.client import AdminClient
@@ -61,8 +61,8 @@ def command(
     """Show the events of the running server, the newest last: what was decided, ordered and done, and why.
 
     They come from the journal, which keeps them for two weeks (store.keepEvents). --follow shows each new event once,
-    also when the server is restarted meanwhile. With -o json, each event is one line of JSON. The types are listed in
-    docs/reference/events.md.
+    also when the server is restarted meanwhile, and waits for a server that does not run yet. With -o json, each event
+    is one line of JSON. The types are listed in docs/reference/events.md.
     """
     request: dict[str, object] = {"group": group, "machine": machine, "kinds": list(kinds)}
     with contextlib.suppress(KeyboardInterrupt):
@@ -83,9 +83,31 @@ async def _show(
     is_following: bool,
 ) -> None:
     async with admin.connect() as client:
+        if is_following:
+            await _until_answered(client, request)
         cursor = await _past(client, request, since, limit, output)
         if is_following:
             await _follow(client, request, cursor, output)
+
+
+async def _until_answered(client: AdminClient, request: Mapping[str, object]) -> None:
+    """Waits for a server that does not run yet. Prints no event: the first page is asked for after it."""
+    is_away = False
+    while True:
+        try:
+            await client.call("Events", {**request, "limit": 1})
+        except (DeadlineError, UnavailableError) as error:
+            _say_away(error, is_known=is_away)
+            is_away = True
+            await _pause()
+        else:
+            return
+
+
+def _say_away(error: CloudgraftError, *, is_known: bool) -> None:
+    """Says once that the server is away."""
+    if not is_known:
+        click.echo(f"the server does not answer, and is asked again: {clean(error.message)}", err=True)
 
 
 async def _past(
@@ -120,8 +142,7 @@ async def _follow(client: AdminClient, request: Mapping[str, object], cursor: in
         try:
             page = await client.call("Events", {**request, "after": cursor})
         except (DeadlineError, UnavailableError) as error:
-            if not is_away:
-                click.echo(f"the server does not answer, and is asked again: {clean(error.message)}", err=True)
+            _say_away(error, is_known=is_away)
             is_away = True
             continue
         is_away = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import io
 import os
@@ -50,6 +51,7 @@ VERBS = {
 
 
 _INTERRUPTED: Final = 128 + signal.SIGINT
+_DISK_ERRORS: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # of a write
 
 
 class _Verbs(Commands):
@@ -122,6 +124,9 @@ def main() -> None:
     except CloudgraftError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(1)
+    except OSError as error:
+        _end_if_output_fails(error)
+        raise
     finally:
         _flush()
 
@@ -139,5 +144,26 @@ def _flush() -> None:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         sys.exit(1)
+    except OSError as error:
+        _end_if_output_fails(error)
+        raise
+
+
+def _end_if_output_fails(error: OSError) -> None:
+    """Ends the program with one line if the error is that of a write, such as to a full disk.
+
+    An error with a file name is that of another file, which was to be opened.
+    """
+    if error.errno not in _DISK_ERRORS or error.filename is not None:
+        return
+    _discard_output()
+    with contextlib.suppress(OSError):  # standard error may be on the same disk
+        click.echo(f"error: cannot write the output: {error.strerror}", err=True)
+    sys.exit(1)
+
+
+def _discard_output() -> None:
+    """Sends what is still in the buffer nowhere. Python writes it at its end, and would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

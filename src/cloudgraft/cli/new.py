@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.resources
 import re
 from collections.abc import Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 from shlex import quote
 from string import Template
@@ -136,11 +137,23 @@ def _template(source: str) -> str:
 
 
 def _words(kind: str, name: str) -> dict[str, str]:
-    """The values for the templates; raises InvalidArgumentError for a name that no package can have."""
+    """The values for the templates; raises InvalidArgumentError for a name that no package can have.
+
+    Raises AlreadyExistsError for the name of an installed one: neither of two with one name can be used.
+    """
     package = f"cloudgraft_{name.replace('-', '_')}"
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise InvalidArgumentError(
             f"{name!r} cannot be the name of a {kind}: use small letters, digits and single hyphens, such as my-cloud"
+        )
+    others = [
+        point for point in entry_points(group=f"cloudgraft.{kind}s", name=name) if point.module != f"{package}.{kind}"
+    ]
+    if others:
+        owner = others[0].dist.name if others[0].dist else others[0].module
+        raise AlreadyExistsError(
+            f"a {kind} {name} is installed already, by the package {owner}, and neither of two with the same name can "
+            "be used: choose another name (`cloudgraft drivers` lists those that are taken)"
         )
     return {
         "kind": kind,

@@ -48,6 +48,8 @@ def _change(_context: click.Context, _parameter: click.Parameter, text: str) -> 
     if not _CHANGE.fullmatch(change):
         hint = f" Say ={change}, +{change} or -{change}." if change.isdecimal() else ""
         raise click.BadParameter(f"{clean(change)!r}: write +2 for two more, -1 for one less, =5 for five.{hint}")
+    if change[0] != "=" and not int(change[1:]):
+        raise click.BadParameter(f"{change!r} changes nothing: write +2 for two more, -1 for one less, =5 for five.")
     return change
 
 
@@ -112,10 +114,13 @@ def command(
     Exit codes:
       0  done; with --wait: all machines are ready, or gone
       1  refused: nothing was changed
+      2  the command line makes no sense
       3  machines failed, or were removed before they were ready
       4  not ready, or not gone, within --timeout; the order stands
       5  no answer: repeat the order with --order ID, it is made once
     """
+    if machines and change.startswith("+"):
+        raise click.UsageError(f"--machine names a machine to remove, and {change} removes none")
     request: dict[str, object] = {
         "group": group,
         "change": change,
