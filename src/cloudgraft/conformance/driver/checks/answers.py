@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from cloudgraft.conformance.check import Inconclusive, Violation
+from cloudgraft.conformance.driver.denials import FULL
 from cloudgraft.conformance.driver.driver_check import driver_checks
-from cloudgraft.conformance.driver.stage import FULL, DriverStage, expect, ids
+from cloudgraft.conformance.driver.stage import DriverStage, expect, ids
 from cloudgraft.conformance.driver.under_test import PASSING
 from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, MachineState
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, Retry

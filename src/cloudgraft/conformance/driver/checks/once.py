@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 from cloudgraft.conformance.check import Inconclusive, NotJudged, Violation
 from cloudgraft.conformance.driver.checks.answers import LISTED
+from cloudgraft.conformance.driver.denials import FULL
 from cloudgraft.conformance.driver.driver_check import driver_checks
-from cloudgraft.conformance.driver.stage import FULL, DriverStage, all_of, expect, ids, is_alive, lost_tags
+from cloudgraft.conformance.driver.stage import DriverStage, all_of, expect, ids, is_alive, lost_tags
 from cloudgraft.conformance.driver.under_test import PASSING
 from cloudgraft.sdk.driver import Idempotency, Machine, MachineSpec, Ownership
 from cloudgraft.sdk.errors import AlreadyExistsError, CloudgraftError, DeadlineError, Retry
