@@ -46,7 +46,7 @@ def test_no_arguments_at_all_show_the_help_and_are_wrong_usage() -> None:
 @pytest.mark.parametrize("words", ["serve", "db check", "discovery prices set"])
 def test_help_and_a_command_is_the_help_of_that_command(words: str) -> None:
     asked = run("help", *words.split())
-    # Not -h: click remembers the names of the option from the first call, which may be another test's of the verb alone.
+    # Not -h: click remembers the names of the option from its first use, which may be another test's, without -h.
     assert (asked.exit_code, asked.stdout) == (0, run(*words.split(), "--help").stdout)
 
 
