@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -90,3 +91,20 @@ def test_status_loads_only_what_calls_a_server(tmp_path: Path) -> None:
     ours = {name for name in found if name.startswith("cloudgraft.")}
     assert ours == {"cloudgraft.admin", "cloudgraft.client", "cloudgraft.wire"}
     assert not {"pydantic", "sqlalchemy", "sqlite3", "prometheus_client", "structlog"} & set(found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["discovery", "offers", "--help"], 0), (["discovery", "prices", "set", "-h"], 0), (["discovery", "offers"], 1)],
+)
+def test_discovery_without_its_extra_has_help_and_says_how_to_install_it(arguments: list[str], code: int) -> None:
+    missing = "import sys; sys.modules |= dict.fromkeys(('fastapi', 'uvicorn', 'httpx2'))\n"
+    program = f"{missing}from cloudgraft.cli.main import main\nmain()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False, timeout=55
+    )
+    assert done.returncode == code
+    if code == 0:
+        assert done.stdout.startswith("Usage: ")
+    else:
+        assert re.search(r"which are not installed: .*\[web\]", done.stderr)

@@ -27,6 +27,7 @@ _PARTS = {
     "rotate-keys": ("discovery_serve", "rotate_keys", "Encrypt all credentials with the first key of the vault."),
 }
 _NEEDED = ("fastapi", "uvicorn", "httpx2")
+_HELP = {"-h", "--help"}
 
 
 class _Parts(Commands):
@@ -35,10 +36,17 @@ class _Parts(Commands):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_PARTS)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Finds the subcommand; without the extra's libraries only its help."""
+        if not ctx.resilient_parsing and args[0] in _PARTS and not _HELP & set(args):
+            check_installed("discovery", *_NEEDED, extra="web")
+        return super().resolve_command(ctx, args)
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _PARTS:
             return None
-        check_installed("discovery", *_NEEDED, extra="web")
         module, name, _ = _PARTS[cmd_name]
         found: click.Command = getattr(importlib.import_module(f"cloudgraft.cli.{module}"), name)
         return found
