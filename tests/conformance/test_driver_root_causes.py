@@ -13,7 +13,7 @@ from cloudgraft.conformance.driver import judge_driver
 from cloudgraft.conformance.driver.denials import Denials
 from cloudgraft.conformance.report import Report, Status
 from cloudgraft.sdk.blocking import BlockingDriver, as_driver
-from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec
+from cloudgraft.sdk.driver import DriverTraits, Machine, MachineSpec, MachineState
 from cloudgraft.sdk.errors import QuotaExceededError, UnavailableError
 from tests.conformance.faulty_drivers import (
     SETTINGS,
@@ -156,3 +156,20 @@ class Sleepy(BlockingDriver):
 async def test_a_report_names_the_class_of_the_author(make: type[Sleepy]) -> None:
     report = await judge_driver(make, SETTINGS, only=["list_makes_sense"])
     assert report.server == "Sleepy"
+
+
+class ShowsWhatIsBeingMade(GoodDriver):
+    """Each list has another machine that is being made, with neither name nor marks yet."""
+
+    lists = 0
+
+    async def list(self) -> Sequence[Machine]:
+        self.lists += 1
+        unfinished = Machine(name="", machine_id=f"unfinished-{self.lists}", state=MachineState.PENDING)
+        return [*await super().list(), unfinished]
+
+
+async def test_a_machine_that_is_being_made_is_not_taken_for_one_of_others() -> None:
+    zoo = Zoo()
+    report = await judge_driver(lambda: ShowsWhatIsBeingMade(zoo), SETTINGS, only=["others_are_left_alone"])
+    assert {result.check: result.message for result in report.results if result.status is not Status.PASSED} == {}
