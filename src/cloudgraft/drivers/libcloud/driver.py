@@ -51,7 +51,7 @@ class _ThreadState:
 
 
 class LibcloudDriver(BlockingDriver):
-    """Machines in one account of one cloud."""
+    """One account of a cloud that Apache Libcloud supports, such as DigitalOcean or Vultr."""
 
     Options = LibcloudOptions
     MachineSettings = MachineSettings
