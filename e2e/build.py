@@ -20,7 +20,17 @@ from typing import Final
 
 from e2e.modules import AUTOSCALER_MODULE, ETCD_MODULE, KUBERNETES_MODULE, ControlPlaneVersion, Release
 
-__all__ = ["CannotBuildError", "Recipe", "Tell", "build", "cache_directory", "go_mod", "recipes_for", "replacements"]
+__all__ = [
+    "CannotBuildError",
+    "Recipe",
+    "Tell",
+    "build",
+    "cache_directory",
+    "go_mod",
+    "node_recipe",
+    "recipes_for",
+    "replacements",
+]
 
 Tell = Callable[[str], None]
 _KNOWN_SUMS: Final = Path(__file__).with_name("known.sum")  # of modules that not every checksum database has
@@ -49,17 +59,25 @@ def recipes_for(wanted: Release | ControlPlaneVersion) -> Sequence[Recipe]:
     """What has to be built for an autoscaler, or for a control plane."""
     if isinstance(wanted, Release):
         return (_autoscaler(wanted),)
-    names = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
-    kubernetes = Recipe(
-        key=f"kubernetes-{wanted.kubernetes}",
-        module=KUBERNETES_MODULE,
-        version=wanted.kubernetes,
-        programs={name: f"{KUBERNETES_MODULE}/cmd/{name}" for name in names},
-        local=wanted.staging,
-        variables=_kubernetes_version(wanted.kubernetes),
-    )
+    kubernetes = _kubernetes(wanted, "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
     etcd = Recipe(key=f"etcd-{wanted.etcd}", module=ETCD_MODULE, version=wanted.etcd, programs={"etcd": ETCD_MODULE})
     return kubernetes, etcd
+
+
+def node_recipe(version: ControlPlaneVersion) -> Recipe:
+    """What a machine needs to join a control plane."""
+    return _kubernetes(version, "kubeadm", "kubelet")
+
+
+def _kubernetes(version: ControlPlaneVersion, *names: str) -> Recipe:
+    return Recipe(
+        key=f"kubernetes-{version.kubernetes}",
+        module=KUBERNETES_MODULE,
+        version=version.kubernetes,
+        programs={name: f"{KUBERNETES_MODULE}/cmd/{name}" for name in names},
+        local=version.staging,
+        variables=_kubernetes_version(version.kubernetes),
+    )
 
 
 def _autoscaler(release: Release) -> Recipe:

@@ -35,7 +35,8 @@ def read_join(user_data: str) -> Join:
     if not user_data.startswith("#cloud-config\n"):
         raise ValueError("cloud-init reads only what begins with #cloud-config")
     files = yaml.safe_load(user_data).get("write_files", [])
-    documents = [document for file in files for document in yaml.safe_load_all(file["content"])]
+    texts = [file["content"] for file in files if file["path"].endswith(".yaml")]
+    documents = [document for text in texts for document in yaml.safe_load_all(text)]
     found = [one for one in documents if isinstance(one, dict) and one.get("kind") == "JoinConfiguration"]
     if len(found) != 1:
         raise ValueError(f"there are {len(found)} JoinConfigurations in the user data")

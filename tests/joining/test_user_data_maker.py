@@ -29,6 +29,7 @@ CA = AUTHORITY.certificate_pem.decode()
 TOKEN = "abcdef.0123456789abcdef"
 SERVER = "https://10.0.0.1:6443"
 TALOS = {"machineToken": "a.b", "machineCA": "Zm9v"}
+TRYING = ["sh", "/var/lib/cloudgraft/keep-trying.sh", "1800", "sh", "/var/lib/cloudgraft/join.sh"]
 MACHINE = NewMachine(
     name="m1",
     group="small",
@@ -61,9 +62,9 @@ def mistakes(template: str, values: Mapping[str, Any] | None = None) -> list[str
 
 
 def file_of(text: str) -> Any:
-    """The file that cloud-init is to write, as the tool reads it."""
+    """The configuration that cloud-init is to write, as the tool reads it."""
     assert text.startswith("#cloud-config\n")
-    (entry,) = yaml.safe_load(text)["write_files"]
+    (entry,) = [entry for entry in yaml.safe_load(text)["write_files"] if entry["path"].endswith(".yaml")]
     assert entry["permissions"] == "0600"
     return yaml.safe_load(entry["content"])
 
@@ -97,9 +98,7 @@ async def test_kubeadm_joins_by_its_token_and_the_authoritys_public_key() -> Non
             ],
         },
     }
-    first, join, _ = yaml.safe_load(text)["runcmd"]
-    assert first == "swapoff -a"
-    assert join == ["kubeadm", "join", "--config", "/etc/kubernetes/cloudgraft-join.yaml"]
+    assert yaml.safe_load(text)["runcmd"] == ["swapoff -a", [*TRYING, "--cri-socket", "unix:///run/c.sock"]]
 
 
 async def test_kubeadm_of_older_releases_takes_arguments_as_a_mapping() -> None:
@@ -135,17 +134,29 @@ async def test_the_hash_of_a_chain_is_that_of_its_root() -> None:
     assert text == f"K10{root}::{TOKEN}"
 
 
-async def test_an_agent_is_installed_unless_the_image_has_it() -> None:
-    k3s = yaml.safe_load(await made("k3s", {"version": "v1.34.1+k3s1", "installer": "https://x/;rm -rf"}))["runcmd"]
-    assert k3s == ["curl -sfL 'https://x/;rm -rf' | INSTALL_K3S_EXEC=agent INSTALL_K3S_VERSION=v1.34.1+k3s1 sh -"]
-    assert yaml.safe_load(await made("k3s", {"install": False}))["runcmd"] == [
-        ["systemctl", "enable", "--now", "k3s-agent"]
-    ]
-    rke2 = yaml.safe_load(await made("rke2"))["runcmd"]
-    assert rke2 == [
-        "curl -sfL https://get.rke2.io | INSTALL_RKE2_TYPE=agent sh -",
-        ["systemctl", "enable", "--now", "rke2-agent.service"],
-    ]
+@pytest.mark.parametrize("template", ["k3s", "rke2"])
+async def test_an_agent_is_installed_unless_the_image_has_it(template: str) -> None:
+    (usual,) = yaml.safe_load(await made(template))["runcmd"]
+    assert usual == [*TRYING, f"https://get.{template}.io"]
+    values = {"version": "v1.34.1", "installer": "https://x/;rm -rf"}
+    (other,) = yaml.safe_load(await made(template, values))["runcmd"]
+    assert other == [*TRYING, "https://x/;rm -rf", "v1.34.1"]
+    (none,) = yaml.safe_load(await made(template, {"install": False}))["runcmd"]
+    assert none == TRYING
+
+
+@pytest.mark.parametrize("template", ["kubeadm", "k3s", "rke2"])
+async def test_a_machine_tries_for_as_long_as_its_token_is_good(template: str) -> None:
+    plan = JoinPlan(
+        template=ready_made(template),
+        file="join.yaml.j2",
+        server=SERVER,
+        ca_cert=CA,
+        values={"token": TOKEN},
+        token_ttl=timedelta(minutes=90),
+    )
+    text = await UserDataMaker({"small": plan}, cluster="prod").make(MACHINE)
+    assert yaml.safe_load(text)["runcmd"][-1][:3] == [*TRYING[:2], "5400"]
 
 
 async def test_talos_gets_a_whole_machine_config() -> None:

@@ -68,12 +68,18 @@ class NewMachine:
 # -- How the machines of a group join ----------------------------------------------------------------------------------
 
 
+_TEMPLATES: Final = Path(__file__).parent / "templates"
 READY_MADE: Final = ("k3s", "kubeadm", "rke2", "talos")
 
 
 def ready_made(name: str) -> str:
     """The text of a template that comes with cloudgraft."""
-    return (Path(__file__).parent / "templates" / f"{name}.yaml.j2").read_text()
+    return (_TEMPLATES / f"{name}.yaml.j2").read_text("utf-8")
+
+
+def keep_trying() -> str:
+    """A shell script that runs a command until it succeeds, or until a machine's token has ended."""
+    return (_TEMPLATES / "keep_trying.sh").read_text("utf-8").rstrip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

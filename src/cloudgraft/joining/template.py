@@ -27,6 +27,8 @@ VARIABLES: Final[Mapping[str, str]] = {
     "taints": "",
     "values": "",
     "settings": "",
+    "token_seconds": "",
+    "keep_trying": "",
     "server": "write join.server",
     "ca_cert": "write join.caFile, or kubernetes with a kubeconfig that has one",
     "ca_cert_hash": "write join.caFile, or kubernetes with a kubeconfig that has one",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from cloudgraft.joining.claims import JoinPlan, NewMachine
+from cloudgraft.joining.claims import JoinPlan, NewMachine, keep_trying
 from cloudgraft.joining.template import Mistake, TemplateError, UserDataTemplate
 from cloudgraft.joining.tokens import Token, Tokens, public_key_hashes
 from cloudgraft.sdk.errors import InvalidArgumentError
@@ -28,6 +28,7 @@ class UserDataMaker:
         self._cluster = cluster
         self._tokens = tokens
         self._ca_cert = ca_cert
+        self._keep_trying = keep_trying()
         self._plans = dict(plans)
         self._templates: dict[tuple[str, str], UserDataTemplate] = {}
         mistakes: list[Mistake] = []
@@ -104,6 +105,8 @@ class UserDataMaker:
             "taints": [{"key": t.key, "value": t.value, "effect": t.effect} for t in machine.taints],
             "values": plan.values,
             "settings": machine.settings,
+            "token_seconds": int(plan.token_ttl.total_seconds()),
+            "keep_trying": self._keep_trying,
             **({"server": plan.server} if plan.server else {}),
             **(_authority(ca_cert) if ca_cert else {}),
             **_token(plan.values.get("token"), token),

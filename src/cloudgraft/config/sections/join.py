@@ -55,7 +55,8 @@ class JoinToken(Section):
     """The bootstrap tokens with which machines join: one for each, which is deleted when its node is there."""
 
     ttl: PositiveDuration = Field(
-        timedelta(minutes=30), description="How long a token is valid: enough for the machine to boot and join."
+        timedelta(minutes=30),
+        description="How long a token is valid: enough for the machine to boot and join. Machines try for as long.",
     )
     groups: tuple[_Group, ...] | None = Field(
         None,

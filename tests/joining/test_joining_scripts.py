@@ -1,0 +1,267 @@
+"""What the ready-made user data does on a machine: its scripts run in real shells, with programs that fail on order."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from cloudgraft.certs.issue import Validity, new_authority
+from cloudgraft.joining.claims import JoinPlan, NewMachine, ready_made
+from cloudgraft.joining.user_data import UserDataMaker
+from tests.needs import needs_programs
+
+SECRET: Final = "0123456789abcdef"
+CA: Final = new_authority(Validity.days(3)).certificate_pem.decode()
+KUBEADM_CONFIG: Final = "/etc/kubernetes/cloudgraft-join.yaml"
+LOG: Final = "/var/log/cloudgraft-join.log"
+FAILED: Final = "/var/lib/cloudgraft/join-failed"
+_OF_THE_MACHINE: Final = re.compile("/(?:etc|var|proc)/")
+_SHELLS: Final = ["sh", pytest.param("bash", marks=needs_programs("bash"))]
+
+_NOTED: Final = """#!/bin/sh
+echo "${0##*/} $*" >>"$CALLS"
+"""
+_PROGRAMS: Final = {
+    # Succeeds, for the others to fail, while there is a number above zero in the file of this name.
+    "fails": """#!/bin/sh
+read -r left <"$STATE/$1" && [ "$left" -gt 0 ] && echo $((left - 1)) >"$STATE/$1"
+""",
+    "kubeadm": f"""{_NOTED}
+if [ "$1" = join ] && fails join; then
+  echo "error: the API server does not answer"
+  exit 7
+fi
+""",
+    # The only way in which time passes here.
+    "sleep": f"""{_NOTED}
+read -r up _ <"$UPTIME"
+echo "$((${{up%.*}} + $1)).25 7.00" >"$UPTIME"
+""",
+    "journalctl": f"""{_NOTED}
+echo "the server does not take the token"
+""",
+    "curl": f"""{_NOTED}
+if fails download; then
+  echo "curl: (6) Could not resolve host"
+  exit 6
+fi
+while [ "$1" != -o ]; do shift; done
+cat >"$2" <<'END'
+if fails install; then
+  echo "the installer finds no release"
+  exit 1
+fi
+echo "installer $(env | grep ^INSTALL_ | sort | xargs)" >>"$CALLS"
+END
+""",
+    # The agent that was started asks its server by itself, and gets its certificate when the server is there.
+    "systemctl": f"""{_NOTED}
+if [ "$1" = start ] && [ -n "$CERTIFICATE" ] && ! fails server; then
+  mkdir -p "${{CERTIFICATE%/*}}"
+  echo certificate >"$CERTIFICATE"
+fi
+""",
+}
+
+
+class Machine:
+    """A directory with a machine's files, and the programs that it finds."""
+
+    def __init__(self, directory: Path, template: str, *, shell: str = "sh") -> None:
+        self.root = directory / "root"
+        self._bin, self._state, self._calls = directory / "bin", directory / "state", directory / "calls"
+        self._uptime = self.root / "proc" / "uptime"
+        self._template = template
+        self._shell = shell
+        for place in (self._uptime.parent, self._bin, self._state):
+            place.mkdir(parents=True)
+        self._uptime.write_text("100.25 7.00\n")
+        for name, text in _PROGRAMS.items():
+            path = self._bin / name
+            path.write_text(text)
+            path.chmod(0o755)
+        self.order()
+
+    def order(self, **failures: int) -> None:
+        """How often what fails."""
+        for name in ("join", "download", "install", "server"):
+            (self._state / name).write_text(f"{failures.get(name, 0)}\n")
+
+    def boot(self, user_data: str) -> subprocess.CompletedProcess[str]:
+        """Does as cloud-init does: writes the files, and runs all commands as one script."""
+        document = yaml.safe_load(user_data)
+        for entry in document["write_files"]:
+            path = self.file(entry["path"])
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(self._moved(entry["content"]))
+        lines = [one if isinstance(one, str) else shlex.join(one) for one in document["runcmd"]]
+        certificate = f"/var/lib/rancher/{self._template}/agent/kubelet.kubeconfig"
+        environment = {
+            "PATH": f"{self._bin}:{os.environ['PATH']}",
+            "CALLS": str(self._calls),
+            "STATE": str(self._state),
+            "UPTIME": str(self._uptime),
+            "CERTIFICATE": str(self.file(certificate)) if self._template in {"k3s", "rke2"} else "",
+        }
+        script = re.sub("^sh ", f"{self._shell} ", self._moved("\n".join(lines)), flags=re.MULTILINE)
+        return subprocess.run(
+            [self._shell, "-c", script], env=environment, capture_output=True, text=True, timeout=60.0, check=False
+        )
+
+    @property
+    def waited(self) -> list[int]:
+        """The pauses of the script between two tries."""
+        return [int(call.split()[1]) for call in self.calls("sleep")]
+
+    def calls(self, *names: str) -> list[str]:
+        """Of these programs, as they were called."""
+        lines = self._calls.read_text().replace(str(self.root), "").splitlines()
+        return [line for line in lines if line.split()[0] in names]
+
+    def file(self, path: str) -> Path:
+        """Where a file of the machine is."""
+        return Path(self._moved(path))
+
+    def _moved(self, text: str) -> str:
+        return _OF_THE_MACHINE.sub(lambda found: f"{self.root}{found[0]}", text)
+
+
+async def user_data(template: str, **values: Any) -> str:
+    plan = JoinPlan(
+        template=ready_made(template),
+        file="join.yaml.j2",
+        server="https://10.0.0.1:6443",
+        ca_cert=CA,
+        values={"token": f"abcdef.{SECRET}", **values},
+    )
+    machine = NewMachine(name="m1", group="small", cloud="lab", provider_id="lab://m1", labels={"pool": "x"})
+    return await UserDataMaker({"small": plan}, cluster="prod").make(machine)
+
+
+def has_joined(machine: Machine, done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, done.stderr
+    assert not machine.file(FAILED).exists()
+    assert SECRET not in done.stdout + done.stderr + machine.file(LOG).read_text()
+
+
+def has_failed(machine: Machine, done: subprocess.CompletedProcess[str], why: str) -> None:
+    """The last command has failed, which cloud-init reports; the console and a file say why."""
+    assert done.returncode == 1
+    assert "gave up after" in done.stdout
+    assert why in done.stdout
+    assert why in machine.file(FAILED).read_text()
+    assert SECRET not in done.stdout + done.stderr + machine.file(LOG).read_text()
+
+
+# -- kubeadm -----------------------------------------------------------------------------------------------------------
+
+JOIN: Final = f"kubeadm join --config {KUBEADM_CONFIG}"
+RESET: Final = "kubeadm reset --force"
+
+
+@pytest.mark.parametrize("shell", _SHELLS)
+async def test_a_join_that_fails_is_tried_again_until_it_works(tmp_path: Path, shell: str) -> None:
+    machine = Machine(tmp_path, "kubeadm", shell=shell)
+    machine.order(join=3)
+    done = machine.boot(await user_data("kubeadm"))
+    has_joined(machine, done)
+    assert machine.calls("kubeadm") == [JOIN, RESET, JOIN, RESET, JOIN, RESET, JOIN]
+    assert machine.waited == [5, 10, 20]
+    assert machine.file(LOG).read_text().count("the API server does not answer\n") == 3
+    assert "joined in try 4" in done.stdout
+    assert not machine.file(KUBEADM_CONFIG).exists()
+
+
+async def test_a_machine_gives_up_when_its_token_has_ended(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "kubeadm")
+    machine.order(join=999)
+    done = machine.boot(await user_data("kubeadm"))
+    has_failed(machine, done, "the API server does not answer")
+    assert machine.waited[:5] == [5, 10, 20, 40, 60]
+    assert set(machine.waited[5:]) == {60}
+    assert 1800 - 60 <= sum(machine.waited) < 1800
+    assert machine.file(KUBEADM_CONFIG).exists(), "the clean-up is for those that have joined"
+
+
+async def test_what_runs_before_the_join_cannot_hide_that_it_failed(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "kubeadm")
+    machine.order(join=999)
+    has_failed(machine, machine.boot(await user_data("kubeadm", commands=["true"])), "does not answer")
+
+
+async def test_a_kubelet_that_got_its_certificate_late_is_left_alone(tmp_path: Path) -> None:
+    """By then the token may be gone: a reset would end a node that works."""
+    machine = Machine(tmp_path, "kubeadm")
+    machine.order(join=999)
+    text = await user_data("kubeadm", commands=["touch -d '+1 hour' /etc/kubernetes/kubelet.conf"])
+    has_joined(machine, machine.boot(text))
+    assert machine.calls("kubeadm", "systemctl") == [JOIN, "systemctl stop kubelet", "systemctl start kubelet"]
+
+
+async def test_what_an_image_has_brought_along_is_no_certificate(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "kubeadm")
+    machine.order(join=1)
+    older = "touch -d '-1 hour' /etc/kubernetes/kubelet.conf"
+    text = await user_data("kubeadm", criSocket="unix:///run/c.sock", commands=[older])
+    has_joined(machine, machine.boot(text))
+    assert machine.calls("kubeadm") == [JOIN, f"{RESET} --cri-socket unix:///run/c.sock", JOIN]
+
+
+# -- k3s and RKE2 ------------------------------------------------------------------------------------------------------
+
+_INSTALLED: Final[Mapping[str, str]] = {
+    "k3s": "installer INSTALL_K3S_EXEC=agent INSTALL_K3S_SKIP_START=true INSTALL_K3S_VERSION=v1.34.1",
+    "rke2": "installer INSTALL_RKE2_TYPE=agent INSTALL_RKE2_VERSION=v1.34.1",
+}
+
+
+@pytest.mark.parametrize("shell", _SHELLS)
+@pytest.mark.parametrize("template", ["k3s", "rke2"])
+async def test_an_agent_is_installed_once_and_started_until_its_server_takes_it(
+    tmp_path: Path, template: str, shell: str
+) -> None:
+    machine = Machine(tmp_path, template, shell=shell)
+    machine.order(download=1, install=1, server=1)
+    done = machine.boot(await user_data(template, version="v1.34.1"))
+    has_joined(machine, done)
+    assert len(machine.calls("curl")) == 3
+    assert machine.calls("curl")[0].endswith(f"-o /var/lib/cloudgraft/install.sh https://get.{template}.io")
+    assert machine.calls("installer") == [_INSTALLED[template]]
+    started = [f"systemctl enable {template}-agent.service", f"systemctl start --no-block {template}-agent.service"]
+    assert machine.calls("systemctl") == started * 2
+    log = machine.file(LOG).read_text()
+    assert "Could not resolve host" in log
+    assert "the installer finds no release" in log
+    assert machine.file(f"/etc/rancher/{template}/config.yaml").exists(), "the agent reads it at every start"
+
+
+@pytest.mark.parametrize("template", ["k3s", "rke2"])
+async def test_an_agent_whose_server_never_takes_it_has_failed(tmp_path: Path, template: str) -> None:
+    machine = Machine(tmp_path, template)
+    machine.order(server=999)
+    done = machine.boot(await user_data(template, install=False))
+    has_failed(machine, done, "the server does not take the token")
+    assert machine.calls("curl", "installer") == []
+    assert sum(machine.waited) < 1800 + 60, "no try begins after the token's end"
+
+
+# -- cloud-init's own word ---------------------------------------------------------------------------------------------
+
+
+@needs_programs("cloud-init")
+@pytest.mark.parametrize("template", ["kubeadm", "k3s", "rke2"])
+async def test_cloud_init_finds_nothing_wrong(tmp_path: Path, template: str) -> None:
+    path = tmp_path / "user-data"
+    path.write_text(await user_data(template, version="v1.34.1", commands=["true"]))
+    command = ["cloud-init", "schema", "--config-file", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60.0, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Valid" in done.stdout
