@@ -10,6 +10,8 @@ __all__ = [
     "AUTOSCALER_MODULE",
     "CONTROL_PLANES",
     "ETCD_MODULE",
+    "HELM_MODULE",
+    "HELM_VERSION",
     "KUBERNETES_MODULE",
     "NEWEST_CONTROL_PLANE",
     "NEWEST_RELEASE",
@@ -21,6 +23,8 @@ __all__ = [
 AUTOSCALER_MODULE: Final = "k8s.io/autoscaler/cluster-autoscaler"
 KUBERNETES_MODULE: Final = "k8s.io/kubernetes"
 ETCD_MODULE: Final = "go.etcd.io/etcd/server/v3"
+HELM_MODULE: Final = "helm.sh/helm/v3"
+HELM_VERSION: Final = "v3.22.0"
 
 
 def minor(name: str) -> tuple[int, int]:

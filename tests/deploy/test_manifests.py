@@ -271,6 +271,11 @@ def test_the_images_have_tags_of_a_release() -> None:
     assert re.fullmatch(r"\S+/cluster-autoscaler:v1\.(2[5-9]|3[0-7])\.\d+", AUTOSCALER.container["image"])
 
 
+def test_the_chart_is_of_this_release() -> None:
+    chart = yaml.safe_load((DEPLOY / "helm/cloudgraft/Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
+
+
 def test_the_dockerfile_and_the_page_build_the_image_that_is_deployed() -> None:
     dockerfile = (DEPLOY / "Dockerfile").read_text()
     build = f"docker build -f deploy/Dockerfile -t {CLOUDGRAFT.container['image']} ."
@@ -289,6 +294,7 @@ def test_the_values_for_helm_mount_what_the_cloud_config_names() -> None:
         for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
         if "extraArgs" in block
     ]
+    assert values == yaml.safe_load((DEPLOY / "helm/cluster-autoscaler-values.yaml").read_text())
     assert values["cloudProvider"] == "externalgrpc"
     assert values["extraArgs"]["cloud-config"] == _flags(AUTOSCALER.container)["cloud-config"]
     assert values["extraVolumeMounts"] == AUTOSCALER.container["volumeMounts"]

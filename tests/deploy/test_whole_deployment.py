@@ -178,7 +178,8 @@ def test_no_object_is_there_twice() -> None:
 
 
 def test_no_image_moves_by_itself() -> None:
-    for path in (*DEPLOY.rglob("*.yaml"), DEPLOY / "Dockerfile"):
+    manifests = (*DEPLOY.glob("*.yaml"), *DEPLOY.glob("liqo/*.yaml"))
+    for path in (*manifests, DEPLOY / "Dockerfile"):
         assert ":latest" not in path.read_text()
         for image in re.findall(r"^(?:FROM|\s*image:) (\S+)", path.read_text(), re.MULTILINE):
             assert re.search(r":v?\d", image), image

@@ -1,0 +1,69 @@
+{{/* The server's container, in a pod of its own or beside the autoscaler. */}}
+{{- define "cloudgraft.serverContainer" -}}
+- name: cloudgraft
+  image: {{ include "cloudgraft.image" . }}
+  {{- if ne .Values.image.pullPolicy "IfNotPresent" }}
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  {{- end }}
+  args: [serve, --config, /etc/cloudgraft/config/cloudgraft.yaml]
+  {{- with .Values.server.env }}
+  env:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  ports:
+    {{- if ne .Values.server.mode "sidecar" }}
+    - {name: grpc, containerPort: 8086}
+    {{- end }}
+    - {name: ops, containerPort: 8087}
+    {{- if eq .Values.dock.mode "server" }}
+    - {name: dock, containerPort: 5000}
+    {{- end }}
+  {{- include "cloudgraft.probes" (dict "port" "ops" "scheme" "HTTP") | nindent 2 }}
+  resources:
+    {{- range $kind, $amounts := .Values.server.resources }}
+    {{ $kind }}: {{ include "cloudgraft.inline" $amounts }}
+    {{- end }}
+  {{- include "cloudgraft.containerSecurity" . | nindent 2 }}
+  volumeMounts:
+    # Directories, not single files: with subPath a renewed certificate would never arrive.
+    - {name: config, mountPath: /etc/cloudgraft/config, readOnly: true}
+    {{- if ne .Values.server.mode "sidecar" }}
+    - {name: tls, mountPath: /etc/cloudgraft/tls, readOnly: true}
+    {{- end }}
+    {{- if eq .Values.server.mode "replicas" }}
+    - {name: db, mountPath: /etc/cloudgraft/db, readOnly: true}
+    {{- else }}
+    - {name: journal, mountPath: /var/lib/cloudgraft}
+    {{- end }}
+    {{- if eq .Values.dock.mode "server" }}
+    - {name: dock, mountPath: /etc/cloudgraft/dock, readOnly: true}
+    {{- end }}
+    {{- if include "cloudgraft.isFront" . }}
+    - {name: front, mountPath: /etc/cloudgraft/front, readOnly: true}
+    {{- end }}
+    {{- include "cloudgraft.mounts" .Values.server.mounts | indent 4 }}
+    - {name: tmp, mountPath: /tmp}
+{{- end }}
+
+{{- define "cloudgraft.serverVolumes" -}}
+- name: config
+  configMap: {name: {{ .Values.name }}}
+{{- if ne .Values.server.mode "sidecar" }}
+{{ include "cloudgraft.certificateVolume" (dict "volume" "tls" "secret" (printf "%s-server-tls" .Values.name)) }}
+{{- end }}
+{{- if eq .Values.server.mode "replicas" }}
+- name: db
+  secret: {secretName: {{ .Values.server.postgresql.secret }}, defaultMode: 0440}
+{{- else }}
+- name: journal
+  persistentVolumeClaim: {claimName: {{ .Values.server.volume.existingClaim | default (printf "%s-journal" .Values.name) }}}
+{{- end }}
+{{- if eq .Values.dock.mode "server" }}
+{{ include "cloudgraft.certificateVolume" (dict "volume" "dock" "secret" (printf "%s-dock-tls" .Values.name)) }}
+{{- end }}
+{{- if include "cloudgraft.isFront" . }}
+{{ include "cloudgraft.certificateVolume" (dict "volume" "front" "secret" (printf "%s-front-tls" .Values.name)) }}
+{{- end }}
+{{- include "cloudgraft.mountedVolumes" .Values.server.mounts }}
+{{ include "cloudgraft.tmpVolume" . }}
+{{- end }}

@@ -1,0 +1,58 @@
+"""Helm: built once like the other programs, and called as an operator would call it."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from e2e.build import Recipe, Tell, build
+from e2e.modules import HELM_MODULE, HELM_VERSION, NEWEST_CONTROL_PLANE
+
+__all__ = ["CHART", "Helm", "HelmError"]
+
+CHART: Final = Path(__file__).resolve().parents[1] / "deploy" / "helm" / "cloudgraft"
+_RECIPE: Final = Recipe(
+    key=f"helm-{HELM_VERSION}",
+    module=HELM_MODULE,
+    version=HELM_VERSION,
+    programs={"helm": f"{HELM_MODULE}/cmd/helm"},
+)
+
+
+class HelmError(Exception):
+    """Helm refused. The text is what it printed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Helm:
+    """The program, and the cluster that it works in, if any."""
+
+    binary: Path
+    kubeconfig: Path | None = None
+
+    @classmethod
+    def built(cls, tell: Tell) -> Helm:
+        """Builds it if it is not there yet. Raises CannotBuildError."""
+        return cls(binary=build(_RECIPE, tell)["helm"])
+
+    def run(self, *words: str, stdin: str = "", seconds: float = 120.0) -> str:
+        """Its standard output; HelmError when it fails."""
+        cluster = ["--kubeconfig", str(self.kubeconfig)] if self.kubeconfig else []
+        done = subprocess.run(
+            [str(self.binary), *cluster, *words],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+        if done.returncode:
+            raise HelmError(f"helm {' '.join(words)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def template(self, values: str, *, namespace: str = "kube-system", name: str = "cloudgraft") -> str:
+        """The objects of the chart with these values, as YAML. Needs no cluster."""
+        version = ("--kube-version", f"{NEWEST_CONTROL_PLANE}.0")  # helm's own build says that it is of 1.20
+        return self.run("template", name, str(CHART), "--namespace", namespace, *version, "--values", "-", stdin=values)
