@@ -100,7 +100,7 @@ async def main(options: argparse.Namespace) -> None:
 
 def done(engine: Engine, journal: CountingJournal) -> dict[str, float]:
     """What the engine has done since it started."""
-    ended = engine.workers[CLOUD].caller.ended
+    ended = engine.workers[CLOUD].caller.statistics.ended
     return {
         "lists": ended["list", "ok"],
         "creates": ended["create", "ok"],

@@ -259,7 +259,7 @@ async def test_not_found_ends_a_deletion_once_and_for_all(tmp_path: Path) -> Non
         assert rig.records() == rig.records(State.GONE)
         await rig.settle(30)
         assert await rig.events("returned") == []
-        assert rig.engine.workers["sim"].caller.ended["delete", "not_found"] == 1
+        assert rig.engine.workers["sim"].caller.statistics.ended["delete", "not_found"] == 1
 
 
 # -- losing tags -------------------------------------------------------------------------------------------------------

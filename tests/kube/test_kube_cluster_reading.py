@@ -80,6 +80,7 @@ async def test_heartbeats_are_no_news_but_their_version_is_kept(api: KubeApi, cl
     assert before.version != after.version
     assert heard == 1
     assert watched.heard_within(1000)
+    assert await asyncio.to_thread(watched.heard_within, 1000)  # a scrape of the metrics has no event loop
     assert not watched.heard_within(0)
     running.cancel()
     with suppress(asyncio.CancelledError):

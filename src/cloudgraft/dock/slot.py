@@ -116,16 +116,23 @@ class HubSlot:
         self._class = machine_class
         self._within = within
         self._max_in_flight = max_in_flight
+        self._is_open = False
 
     async def describe(self) -> DriverTraits | None:
         """The traits of the driver's hello; None: it declares none. Raises UnavailableError when it is away."""
         return self.traits
 
     async def open(self) -> None:
-        """Does nothing: the hub belongs to the process."""
+        """Tells the hub that this driver is needed."""
+        if not self._is_open:
+            self._hub.expect(self._key)
+        self._is_open = True
 
     async def close(self) -> None:
-        """Does nothing either."""
+        """Takes that back. The hub itself belongs to the process."""
+        if self._is_open:
+            self._hub.expect_no_more(self._key)
+        self._is_open = False
 
     @property
     def traits(self) -> DriverTraits | None:

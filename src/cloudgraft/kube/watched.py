@@ -45,6 +45,7 @@ class Watched(Generic[V]):
         self._doing = "list"  # or "watch"
         self._trouble = ""  # which of the two fails; each can fail while the other works
         self._heard_at: float | None = None  # the loop's time
+        self._now: Callable[[], float] | None = None  # the loop's clock, once it runs
         self.is_synced = False  # whether everything was listed at least once
 
     @property
@@ -53,8 +54,11 @@ class Watched(Generic[V]):
         return self._objects
 
     def heard_within(self, seconds: float) -> bool:
-        """Whether the API has sent anything in the last seconds; it does so about once a minute without changes."""
-        return self._heard_at is not None and asyncio.get_running_loop().time() - self._heard_at <= seconds
+        """Whether the API has sent anything in the last seconds; it does so about once a minute without changes.
+
+        Any thread may ask: a scrape of the metrics has no event loop.
+        """
+        return self._heard_at is not None and self._now is not None and self._now() - self._heard_at <= seconds
 
     async def run(self) -> None:
         """Keeps the copy up to date until cancelled."""
@@ -109,7 +113,8 @@ class Watched(Generic[V]):
             self._on_change()
 
     def _hear(self) -> None:
-        self._heard_at = asyncio.get_running_loop().time()
+        self._now = asyncio.get_running_loop().time
+        self._heard_at = self._now()
         if self._trouble == self._doing:
             _LOG.info("the Kubernetes API is back", extra={"kind": self._kind.plural})
             self._trouble = ""

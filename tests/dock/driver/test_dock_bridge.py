@@ -258,14 +258,21 @@ async def test_without_a_dock_it_says_what_to_do() -> None:
 async def test_the_metrics_show_who_is_connected_and_what_was_done(connected: ConnectedDriver) -> None:
     registry = CollectorRegistry()
     DockMetrics(connected.hub, registry)
-    assert 'cloudgraft_dock_drivers{protocol="v1"} 0.0' in generate_latest(registry).decode()
-    await connected.dial_in(Cloud())
+    labels = f'api_version="{KEY.api_version}",kind="{KEY.kind}"'
     cloud = connected.cloud()
+    assert "cloudgraft_dock_driver_up{" not in generate_latest(registry).decode()
+    await cloud.start()
+    page = generate_latest(registry).decode()
+    assert 'cloudgraft_dock_drivers{protocol="v1"} 0.0' in page
+    assert f"cloudgraft_dock_driver_up{{{labels}}} 0.0" in page
+    await connected.dial_in(Cloud())
     await cloud.list()
     page = generate_latest(registry).decode()
-    labels = f'api_version="{KEY.api_version}",kind="{KEY.kind}"'
+    assert f"cloudgraft_dock_driver_up{{{labels}}} 1.0" in page
     assert 'cloudgraft_dock_drivers{protocol="v1"} 1.0' in page
     assert f'cloudgraft_dock_operations_total{{{labels},result="ok"}} 1.0' in page
     assert f"cloudgraft_dock_in_flight{{{labels}}} 0.0" in page
     assert 'cloudgraft_dock_events_total{what="connected"} 1.0' in page
     assert 'cloudgraft_dock_events_total{what="refused"} 0.0' in page
+    await cloud.close()
+    assert "cloudgraft_dock_driver_up{" not in generate_latest(registry).decode()

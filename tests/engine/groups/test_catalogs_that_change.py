@@ -170,5 +170,5 @@ async def test_a_create_that_takes_longer_than_the_driver_declares_is_given_up(t
     async with stepped(tmp_path, desired_state({"a": cloud}, group())) as case:
         await case.provider.increase_size("g", 1)
         await case.turns(1)
-        assert case.engine.workers["a"].caller.ended["create", "deadline"] == 1
+        assert case.engine.workers["a"].caller.statistics.ended["create", "deadline"] == 1
         assert case.records(State.CREATING) == 1

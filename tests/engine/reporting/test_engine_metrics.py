@@ -114,6 +114,56 @@ async def test_a_process_that_does_not_lead_has_metrics_too(tmp_path: Path) -> N
     await engine.close()
 
 
+async def test_a_process_that_lost_its_leadership_reports_no_old_groups_and_clouds(
+    rig: Rig, registry: CollectorRegistry
+) -> None:
+    of_group = {"group": "g", "cloud": "sim"}
+    assert value(registry, "cloudgraft_group_target_size", **of_group) == 0
+    await rig.engine.close()
+    assert value(registry, "cloudgraft_leader") == 0
+    assert value(registry, "cloudgraft_group_target_size", **of_group) is None
+    assert value(registry, "cloudgraft_cloud_up", cloud="sim") is None
+
+
+async def test_failed_machines_are_counted_by_the_class_that_the_autoscaler_gets(
+    rig: Rig, registry: CollectorRegistry
+) -> None:
+    def failed(kind: str) -> float | None:
+        return value(registry, "cloudgraft_failed_machines_total", **{"group": "g", "cloud": "sim", "class": kind})
+
+    assert (failed("out_of_resources"), failed("other")) == (0, 0)  # else the first increase would not be seen
+    rig.cloud.set_chaos(Chaos(quota=1))
+    await rig.provider.increase_size("g", 2)
+    await rig.settle(5)
+    assert (failed("out_of_resources"), failed("other")) == (1, 0)
+
+
+async def test_a_request_ages_until_its_machine_runs_and_its_time_is_measured(
+    rig: Rig, registry: CollectorRegistry
+) -> None:
+    of_group = {"group": "g", "cloud": "sim"}
+    await rig.provider.increase_size("g", 1)
+    rig.clock.advance(100)
+    assert value(registry, "cloudgraft_group_oldest_pending_seconds", **of_group) == pytest.approx(100, abs=1)
+    await rig.settle(5)
+    assert value(registry, "cloudgraft_group_oldest_pending_seconds", **of_group) == 0
+    assert value(registry, "cloudgraft_group_scale_up_seconds_count", **of_group) == 1
+    assert value(registry, "cloudgraft_group_scale_up_seconds_bucket", **of_group, le="90") == 0
+
+
+async def test_calls_near_their_timeout_are_counted(rig: Rig, registry: CollectorRegistry) -> None:
+    statistics = rig.engine.workers["sim"].caller.statistics
+    near = {"cloud": "sim", "call": "create"}
+    assert value(registry, "cloudgraft_cloud_calls_near_timeout_total", **near) == 0
+    before = value(registry, "cloudgraft_cloud_call_duration_seconds_count", **near)
+    assert before is not None
+    statistics.add("create", "ok", 79, 100)
+    statistics.add("create", "deadline", 100, 100)
+    assert value(registry, "cloudgraft_cloud_calls_near_timeout_total", **near) == 1
+    assert value(registry, "cloudgraft_cloud_call_duration_seconds_count", **near) == before + 2
+    assert value(registry, "cloudgraft_cloud_call_duration_seconds_bucket", **near, le="60") == before
+
+
 async def test_it_can_be_read_from_another_thread_while_everything_changes(
     rig: Rig, registry: CollectorRegistry
 ) -> None:

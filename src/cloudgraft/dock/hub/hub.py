@@ -148,6 +148,7 @@ class Hub:
         self._sessions: dict[Session, None] = {}  # ready and draining sessions
         self._gone: set[Session] = set()  # sessions whose end is not logged yet
         self._listeners: list[Callable[[Key], None]] = []
+        self._expected: Counter[Key] = Counter()  # drivers that clouds of this process need
         self._refusals = RateLimitedLog(log)
         self._closing = False
         self._ticker: asyncio.Task[None] | None = None
@@ -199,6 +200,18 @@ class Hub:
     def counts(self) -> Mapping[str, int]:
         """Event counts since the start: connected, refused, gone, late, malformed. Thread-safe."""
         return dict(self._counts)
+
+    def expect(self, key: Key) -> None:
+        """A cloud needs this driver from now on."""
+        self._expected[key] += 1
+
+    def expect_no_more(self, key: Key) -> None:
+        """Takes back :meth:`expect`."""
+        self._expected[key] -= 1
+
+    def expected(self) -> Mapping[Key, bool]:
+        """The drivers that clouds need, and whether each is connected. Thread-safe."""
+        return {key: self._registry.get(key) is not None for key, clouds in list(self._expected.items()) if clouds > 0}
 
     def listen(self, on_change: Callable[[Key], None]) -> None:
         """Calls ``on_change`` when a driver connects or leaves, or a late result arrives: time to list again."""

@@ -21,6 +21,10 @@ _FAMILIES: Final = {
         "1 for each driver that is connected",
         (*_DRIVER, "protocol", "name", "version", "state"),
     ),
+    "cloudgraft_dock_driver_up": (
+        "1 while a driver that a cloud of this process needs is connected, 0 while it is away",
+        _DRIVER,
+    ),
     "cloudgraft_dock_connected_seconds": ("For how long the driver has been connected", _DRIVER),
     "cloudgraft_dock_silence_seconds": ("Time since the driver's last message", _DRIVER),
     "cloudgraft_dock_in_flight": ("Operations that the driver works on", _DRIVER),
@@ -65,7 +69,12 @@ class DockMetrics(Collector):
         """All metric families with current values."""
         families = {family.name: family for family in self.families()}
         reports, counts = self._hub.drivers(), self._hub.counts()
-        for name, labels, value in (*_in_all(reports, counts), *(sample for one in reports for sample in _of(one))):
+        samples = [
+            *_in_all(reports, counts),
+            *_expected(self._hub),
+            *(sample for one in reports for sample in _of(one)),
+        ]
+        for name, labels, value in samples:
             family = families[name]
             if isinstance(family, CounterMetricFamily | GaugeMetricFamily):
                 family.add_metric(labels, value)
@@ -77,6 +86,11 @@ def _in_all(reports: Sequence[DriverReport], counts: Mapping[str, int]) -> Itera
         yield "cloudgraft_dock_events", (what,), counts.get(what, 0)
     for protocol in ("v0", "v1"):
         yield "cloudgraft_dock_drivers", (protocol,), sum(one.info.protocol == protocol for one in reports)
+
+
+def _expected(hub: Hub) -> Iterator[Sample]:
+    for key, is_up in hub.expected().items():
+        yield "cloudgraft_dock_driver_up", (key.kind, key.api_version), is_up
 
 
 def _of(report: DriverReport) -> Iterator[Sample]:

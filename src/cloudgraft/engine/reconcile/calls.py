@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -23,6 +22,7 @@ from cloudgraft.engine.machines.outcomes import (
     check_prices,
     check_shapes,
 )
+from cloudgraft.engine.reconcile.call_statistics import OK, CallStatistics
 from cloudgraft.sdk.common.causes import cause
 from cloudgraft.sdk.common.event_loop import contained, in_slices, within
 from cloudgraft.sdk.common.failure_log import FailureLog
@@ -61,7 +61,7 @@ class Caller:
     ) -> None:
         """``may_act`` is checked before every call; ``on_outcome`` is called when there is an outcome to take."""
         self.settings = settings
-        self.ended: Counter[tuple[str, str]] = Counter()  # ended calls by verb and by "ok" or the error's name
+        self.statistics = CallStatistics()
         self._driver = driver
         self._clock = clock
         self._may_act = may_act
@@ -253,13 +253,19 @@ class Caller:
         if not self._may_act():
             raise UnavailableError("another process leads; no call was made")
         self._check_allowed(verb)
+        time, result = asyncio.get_running_loop().time, OK
+        began = time()
         try:
-            result = await self._limited(verb, seconds, call)
+            return await self._limited(verb, seconds, call)
         except CloudgraftError as error:
-            self.ended[verb, error.slug] += 1
+            result = error.slug
             raise
-        self.ended[verb, "ok"] += 1
-        return result
+        except BaseException:
+            result = ""  # abandoned: the call did not end
+            raise
+        finally:
+            if result:
+                self.statistics.add(verb, result, time() - began, seconds)
 
     def _check_allowed(self, verb: str) -> None:
         """The last check of observeOnly: whatever was decided before, only read-only calls are made."""

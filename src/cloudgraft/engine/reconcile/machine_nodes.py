@@ -11,6 +11,7 @@ from cloudgraft.engine.context import EngineContext
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.machines.observation import Observation
 from cloudgraft.engine.machines.states import has_failed, is_lost, was_found, was_released
+from cloudgraft.engine.nodes.scale_up_times import ScaleUpTimes
 from cloudgraft.engine.nodes.template_learner import TemplateLearner
 from cloudgraft.engine.nodes.tracking import Cluster, NodeCount
 from cloudgraft.engine.reconcile.observer import SLICE, Observer
@@ -197,15 +198,25 @@ class NodeClaims:
 
 
 class NodeScan:
-    """Updates the observations of one cloud's machines from the cluster, counts nodes, and runs template learning."""
+    """Updates the observations of one cloud's machines from the cluster.
+
+    Counts nodes, measures scale-up times, and runs template learning.
+    """
 
     def __init__(self, observer: Observer, context: EngineContext) -> None:
         self.template_learner = TemplateLearner(context)
+        self.scale_up_times = ScaleUpTimes()
         self._observer = observer
         self._context = context
         self._has_news = False
         self._called_at = 0.0
         self._lock = asyncio.Lock()
+
+    def follow(self, record: MachineRecord) -> None:
+        """Takes a changed record. Without a cluster, a machine that runs counts as ready."""
+        self.scale_up_times.note(record)
+        if self._context.nodes.cluster is None and self.scale_up_times.is_awaited(record):
+            self.scale_up_times.arrived(record, self._context.clock.now())
 
     def note(self) -> None:
         """Notes that nodes have come, gone or changed."""
@@ -244,6 +255,8 @@ class NodeScan:
                 count = counts.setdefault(record.group, NodeCount())
                 count.joined += node.joined is True
                 count.unready += node.unready_since is not None
+                if node.is_ready and self.scale_up_times.is_awaited(record):
+                    self.scale_up_times.arrived(record, self._called_at)
                 self.template_learner.look_at(record, observation)
         if nodes.is_known:
             nodes.count(cloud, counts)

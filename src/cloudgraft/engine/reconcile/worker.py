@@ -167,6 +167,7 @@ class Worker:
     def on_change(self, record: MachineRecord) -> None:
         """Handles a changed record of this cloud."""
         self._node_claims.note(record)
+        self.node_scan.follow(record)
         self._make_due(record.name)
 
     def on_nodes(self) -> None:
