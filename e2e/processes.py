@@ -34,10 +34,17 @@ class Program:
     """One program, which may be killed and started again; its log goes on in the same file."""
 
     def __init__(
-        self, name: str, command: Sequence[str | Path], log: Path, *, environment: Mapping[str, str] | None = None
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        log: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        whole_group: bool = False,
     ) -> None:
         self.name = name
         self.log = log
+        self._whole_group = whole_group  # whether SIGTERM is for its children too, as behind `unshare`
         self._command = [str(word) for word in command]
         self._environment = {**os.environ, **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
@@ -74,7 +81,10 @@ class Program:
         if process is None:
             return
         with suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)
+            if self._whole_group:
+                os.killpg(process.pid, signal.SIGTERM)
+            else:
+                process.send_signal(signal.SIGTERM)
         try:
             process.wait(_SECONDS_TO_STOP)
         except subprocess.TimeoutExpired:

@@ -181,13 +181,15 @@ def test_no_image_moves_by_itself() -> None:
     manifests = (*DEPLOY.glob("*.yaml"), *DEPLOY.glob("liqo/*.yaml"))
     for path in (*manifests, DEPLOY / "Dockerfile"):
         assert ":latest" not in path.read_text()
-        for image in re.findall(r"^(?:FROM|\s*image:) (\S+)", path.read_text(), re.MULTILINE):
+        for image in re.findall(r"^(?:ARG \w+=|\s*image: )(\S+)", path.read_text(), re.MULTILINE):
             assert re.search(r":v?\d", image), image
 
 
 def test_the_image_is_built_in_stages_from_what_has_its_hash() -> None:
     dockerfile = (DEPLOY / "Dockerfile").read_text()
-    _, native, build, final = dockerfile.split("\nFROM ")
+    head, native, build, final = dockerfile.split("\nFROM ")
+    assert [stage.split()[0] for stage in (native, build, final)] == ["${RUST}", "${BASE}", "${BASE}"]
+    assert len(re.findall(r"^ARG (?:BASE|RUST)=", head, re.MULTILINE)) == 2
     assert "--require-hashes" in native
     assert "--locked" in native
     assert "--require-hashes" in build
