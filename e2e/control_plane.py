@@ -47,17 +47,20 @@ class ControlPlane:
 
 
 @contextmanager
-def control_plane(binaries: Mapping[str, Path], directory: Path, *, runs_pods: bool = True) -> Iterator[ControlPlane]:
+def control_plane(
+    binaries: Mapping[str, Path], directory: Path, *, runs_pods: bool = True, guests_see: str = ""
+) -> Iterator[ControlPlane]:
     """Starts it, and stops it whatever happens. Everything it writes is in ``directory``, its logs too.
 
-    One that runs no pods has no scheduler, and controllers for namespaces and accounts only.
+    One that runs no pods has no scheduler, and controllers for namespaces and accounts only. With an address at which
+    virtual machines see this one, its certificate is good for that, and it watches its nodes: they are real.
     """
     directory.mkdir(parents=True)
     etcd_port, peer_port, port = free_ports(3)
     server = f"https://127.0.0.1:{port}"
     token = _credentials(directory)
     certificates = Bundle.at(directory / "certificates")
-    create_bundle(certificates.directory, hosts=["127.0.0.1", "localhost"])
+    create_bundle(certificates.directory, hosts=["127.0.0.1", "localhost", *filter(None, [guests_see])])
     with ExitStack() as stack:
         started: list[Program] = []
 
@@ -76,7 +79,8 @@ def control_plane(binaries: Mapping[str, Path], directory: Path, *, runs_pods: b
         if runs_pods:
             start("kube-scheduler", [*_of_the_api(kubeconfig)])
         # The two about bootstrap tokens are off unless they are named.
-        names = ["*", "bootstrapsigner", "tokencleaner", *(f"-{name}" for name in _WITHOUT)] if runs_pods else _FEW
+        without = () if guests_see else _WITHOUT
+        names = ["*", "bootstrapsigner", "tokencleaner", *(f"-{name}" for name in without)] if runs_pods else _FEW
         start("kube-controller-manager", [*_of_the_api(kubeconfig), *_controllers(directory, certificates, names)])
         plane = ControlPlane(
             kubeconfig=kubeconfig,

@@ -36,6 +36,7 @@ class Workload:
     selector: Mapping[str, str] = field(default_factory=dict)
     tolerates: Sequence[str] = ()  # keys of taints
     devices: Mapping[str, str] = field(default_factory=dict)  # such as nvidia.com/gpu: 1
+    image: str = "none"  # which is fine where no container really runs
 
     def deployment(self, namespace: str) -> Deployment:
         """As the API takes it."""
@@ -43,7 +44,7 @@ class Workload:
         template = PodTemplateSpec(
             metadata=ObjectMeta(labels=labels),
             spec=PodSpec(
-                containers=[Container(name="main", image="none", resources=self._resources())],
+                containers=[Container(name="main", image=self.image, resources=self._resources())],
                 nodeSelector=dict(self.selector),
                 tolerations=[Toleration(key=key, operator="Exists") for key in self.tolerates],
                 terminationGracePeriodSeconds=1,

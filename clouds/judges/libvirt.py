@@ -18,7 +18,7 @@ from clouds.judge import Case, Judge, Tell
 from clouds.servers.libvirt_guest import busybox, cache_directory, kernel
 from clouds.servers.libvirtd import Libvirtd
 
-__all__ = ["IMAGE", "JUDGE", "POOL"]
+__all__ = ["IMAGE", "JUDGE", "POOL", "missing_programs"]
 
 POOL: Final = "vms"
 IMAGE: Final = "image.qcow2"
@@ -39,15 +39,12 @@ class LibvirtJudge(Judge):
 
     def missing(self) -> str:
         """The packages are Debian's."""
-        packages = [package for name, package in _PROGRAMS.items() if _program(name) is None]
-        packages += ["busybox-static"] if busybox() is None else []
-        found = [f"apt-get install --no-install-recommends {' '.join(packages)}"] if packages else []
+        found = [missing_programs()]
+        if busybox() is None:
+            found.append("apt-get install --no-install-recommends busybox-static")
         if kernel() is None:
             found.append(f"apt-get install {_KERNEL}, or unpack it with dpkg-deb -x into {cache_directory()}")
-        spec = importlib.util.find_spec("libvirt")
-        if spec is None or spec.origin is None or importlib.util.find_spec("pycdlib") is None:
-            found.append(f"{install_command('libvirt')}, which needs: apt-get install libvirt-dev pkg-config gcc")
-        return "; ".join(found)
+        return "; ".join(filter(None, found))
 
     @contextmanager
     def open(self, directory: Path, tell: Tell) -> Iterator[Case]:
@@ -71,6 +68,16 @@ class LibvirtJudge(Judge):
             )
         finally:
             host.stop()
+
+
+def missing_programs() -> str:
+    """What a private daemon and the driver lack here, and what to install; empty: nothing."""
+    packages = [package for name, package in _PROGRAMS.items() if _program(name) is None]
+    found = [f"apt-get install --no-install-recommends {' '.join(packages)}"] if packages else []
+    spec = importlib.util.find_spec("libvirt")
+    if spec is None or spec.origin is None or importlib.util.find_spec("pycdlib") is None:
+        found.append(f"{install_command('libvirt')}, which needs: apt-get install libvirt-dev pkg-config gcc")
+    return "; ".join(found)
 
 
 def _program(name: str) -> str | None:

@@ -24,12 +24,14 @@ __all__ = ["Libvirtd"]
 
 _USER: Final = "nobody"
 _SECONDS: Final = 30.0
+_QEMU: Final = "qemu-system-x86_64"
 
 
 class Libvirtd:
     """The daemon, which may be killed and started again; machines live on while it is away."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, emulator: str = "") -> None:
+        """``emulator`` is a script that it takes for QEMU."""
         self.home = Path(tempfile.mkdtemp(prefix="cglv-"))
         self.images = self._made("images")
         self.consoles = self._made("consoles")
@@ -37,6 +39,11 @@ class Libvirtd:
         places = {"HOME": "", "XDG_RUNTIME_DIR": "run", "XDG_CONFIG_HOME": "etc", "XDG_CACHE_HOME": "cache"}
         self._environment = {key: str(self._made(name)) for key, name in {**places, "XDG_DATA_HOME": "data"}.items()}
         self._environment["PATH"] = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"  # where a daemon is, to a user
+        if emulator:
+            script = self._made("bin") / _QEMU
+            script.write_text(emulator, "utf-8")
+            script.chmod(0o755)
+            self._environment["PATH"] = f"{script.parent}:{self._environment['PATH']}"
         self._made("etc/libvirt")
         # Else it starts a daemon of its own for the output of the machines, which stays for minutes.
         (self.home / "etc" / "libvirt" / "qemu.conf").write_text('stdio_handler = "file"\n', "utf-8")

@@ -261,7 +261,11 @@ async def test_an_agent_whose_server_never_takes_it_has_failed(tmp_path: Path, t
 async def test_cloud_init_finds_nothing_wrong(tmp_path: Path, template: str) -> None:
     path = tmp_path / "user-data"
     path.write_text(await user_data(template, version="v1.34.1", commands=["true"]))
-    command = ["cloud-init", "schema", "--config-file", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60.0, check=False)
+    done = schema_check(path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Valid" in done.stdout
+
+
+def schema_check(path: Path) -> subprocess.CompletedProcess[str]:
+    command = ["cloud-init", "schema", "--config-file", str(path)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60.0, check=False)

@@ -27,7 +27,8 @@ while true; do
   if [ "$pause" -ge "$left" ]; then
     break
   fi
-  say "try $JOIN_TRY failed ($(tail -n 1 "$log")); the next is in $pause s"
+  say "try $JOIN_TRY failed; the next is in $pause s. The end of what it said:"
+  tail -n 4 "$log"
   sleep "$pause"
   JOIN_TRY=$((JOIN_TRY + 1))
   pause=$((pause * 2 > 60 ? 60 : pause * 2))
