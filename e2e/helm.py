@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import yaml
 
 from e2e.build import Recipe, Tell, build
 from e2e.modules import HELM_MODULE, HELM_VERSION, NEWEST_CONTROL_PLANE
@@ -19,6 +22,10 @@ _RECIPE: Final = Recipe(
     version=HELM_VERSION,
     programs={"helm": f"{HELM_MODULE}/cmd/helm"},
 )
+
+
+# Without a cluster; helm's own build says that it is of 1.20.
+_OPTIONS: Final = ("--namespace", "kube-system", "--kube-version", f"{NEWEST_CONTROL_PLANE}.0", "--values", "-")
 
 
 class HelmError(Exception):
@@ -52,7 +59,10 @@ class Helm:
             raise HelmError(f"helm {' '.join(words)}: {done.stderr.strip()}")
         return done.stdout
 
-    def template(self, values: str, *, namespace: str = "kube-system", name: str = "cloudgraft") -> str:
-        """The objects of the chart with these values, as YAML. Needs no cluster."""
-        version = ("--kube-version", f"{NEWEST_CONTROL_PLANE}.0")  # helm's own build says that it is of 1.20
-        return self.run("template", name, str(CHART), "--namespace", namespace, *version, "--values", "-", stdin=values)
+    def template_of(self, values: Mapping[str, Any]) -> str:
+        """What the chart renders with these values, as YAML. Needs no cluster."""
+        return self.run("template", "cloudgraft", str(CHART), *_OPTIONS, stdin=yaml.safe_dump(dict(values)))
+
+    def lint(self, values: Mapping[str, Any]) -> None:
+        """Raises HelmError when helm finds fault with the chart."""
+        self.run("lint", "--strict", str(CHART), *_OPTIONS, stdin=yaml.safe_dump(dict(values)))

@@ -3,46 +3,44 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Final
 
+from e2e.build import CannotBuildError
 from e2e.control_plane import ControlPlane
 from e2e.kubectl import kubectl
+from e2e.module_files import module_directory
+from e2e.waiting import until
 
 __all__ = ["LIQO_VERSION", "define", "liqo_definitions"]
 
 LIQO_VERSION: Final = "v1.2.0"
 _MODULE: Final = "github.com/liqotech/liqo"
 _INSIDE: Final = Path("deployments", "liqo", "charts", "liqo-crds", "crds")
-_LONGEST_DOWNLOAD: Final = 5 * 60.0  # seconds
+_SECONDS_TO_SERVE: Final = 60.0
 
 
 def liqo_definitions(work: Path) -> tuple[Path | None, str]:
     """The directory of the definitions, or None and one line about why they cannot be had here."""
-    if shutil.which("go") is None:
-        return None, "there is no Go toolchain"
-    # As for everything that is built: no other toolchain is fetched, and no repository is asked for a commit.
-    environment = {**os.environ, "GOTOOLCHAIN": "local", "GOWORK": "off", "GOFLAGS": "-mod=mod"}
-    command = ["nice", "-n", "10", "go", "mod", "download", "-json", f"{_MODULE}@{LIQO_VERSION}"]
     try:
-        done = subprocess.run(
-            command, cwd=work, env=environment, capture_output=True, text=True, timeout=_LONGEST_DOWNLOAD, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return None, f"{_MODULE} was not downloaded in time"
-    told = json.loads(done.stdout) if done.stdout.startswith("{") else {}
-    found = Path(str(told.get("Dir", "")), _INSIDE)
-    if not told.get("Dir") or not found.is_dir():
-        why = str(told.get("Error") or done.stderr or "the module has no such directory")
-        return None, f"{_MODULE} {LIQO_VERSION}: {' '.join(why.split())[:300]}"
+        found = module_directory(_MODULE, LIQO_VERSION, work) / _INSIDE
+    except CannotBuildError as error:
+        return None, str(error)
+    if not found.is_dir():
+        return None, f"{_MODULE} {LIQO_VERSION}: the module has no such directory"
     return found, ""
 
 
 def define(plane: ControlPlane, definitions: Path) -> None:
-    """Has an API server serve Liqo's kinds as Liqo defines them, and returns when it does."""
+    """Has an API server serve the kinds that a file or directory defines, and returns when it does."""
     # By the server: the client's way keeps a copy of each in an annotation, and for that some are too large.
     kubectl(plane, "apply", "--server-side", "-f", str(definitions))
-    kubectl(plane, "wait", "--for=condition=established", "--timeout=50s", "-f", str(definitions))
+    what = f"the kinds of {definitions.name} are served"
+    until(lambda: _are_served(plane, definitions), what, seconds=_SECONDS_TO_SERVE)
+
+
+def _are_served(plane: ControlPlane, definitions: Path) -> bool:
+    """Not by `kubectl wait`, which fails at a definition that has no conditions at all yet."""
+    found = json.loads(kubectl(plane, "get", "-f", str(definitions), "-o", "json"))
+    conditions = [one.get("status", {}).get("conditions") or () for one in found.get("items", [found])]
+    return all(("Established", "True") in {(each["type"], each["status"]) for each in some} for some in conditions)

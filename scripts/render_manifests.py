@@ -35,7 +35,7 @@ def _file(helm: Helm, path: Path) -> str:
     text = path.read_text("utf-8")
     recipe = yaml.safe_load(text)
     values = {"releaseLabels": False, **(recipe["values"] or {})}
-    found = _by_template(helm.template(yaml.safe_dump(values)))
+    found = _by_template(helm.template_of(values))
     objects = [each for template in recipe["templates"] for each in found[template]]
     return _head(text) + _RENDERED + "---\n".join(f"{each}\n" for each in objects)
 
@@ -54,23 +54,30 @@ def _by_template(output: str) -> Mapping[str, Sequence[str]]:
     return found
 
 
+def stale(helm: Helm) -> Sequence[Path]:
+    """The files that are not what the chart renders."""
+    return [path for path, text in rendered(helm).items() if not path.exists() or path.read_text("utf-8") != text]
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file is not current")
     is_check = parser.parse_args().check
     try:
-        files = rendered(Helm.built(tell))
+        helm = Helm.built(tell)
     except CannotBuildError as error:
         print(error, file=sys.stderr)
         return NOT_RUN
-    stale = [path for path, text in files.items() if not path.exists() or path.read_text("utf-8") != text]
-    for path in stale:
-        if is_check:
+    found = stale(helm)
+    if is_check:
+        for path in found:
             print(f"{path.relative_to(ROOT)} is not what the chart renders: python -m scripts.render_manifests")
-        else:
-            path.write_text(files[path], "utf-8")
-            print(f"wrote {path.relative_to(ROOT)}")
-    return FAILED if is_check and stale else 0
+        return FAILED if found else 0
+    files = rendered(helm) if found else {}
+    for path in found:
+        path.write_text(files[path], "utf-8")
+        print(f"wrote {path.relative_to(ROOT)}")
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Judges the Helm chart by the real helm, and by a real API server."""
