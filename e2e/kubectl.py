@@ -20,9 +20,9 @@ def kubectl(plane: ControlPlane, *words: str, stdin: str = "") -> str:
     return done.stdout
 
 
-def kubeconfig_of(plane: ControlPlane, account: str, path: Path) -> Path:
-    """Writes the kubeconfig of a service account of ``kube-system``, with a token that is good for an hour."""
-    token = kubectl(plane, "-n", "kube-system", "create", "token", account, "--duration", "1h").strip()
+def kubeconfig_of(plane: ControlPlane, account: str, path: Path, *, namespace: str = "kube-system") -> Path:
+    """Writes the kubeconfig of a service account, with a token that is good for an hour."""
+    token = kubectl(plane, "-n", namespace, "create", "token", account, "--duration", "1h").strip()
     config = yaml.safe_load(plane.kubeconfig.read_text("utf-8"))
     config["users"][0]["user"] = {"token": token}
     path.touch(mode=0o600)

@@ -15,7 +15,7 @@ import yaml
 from e2e.build import CannotBuildError, build, recipes_for
 from e2e.chart import bad_values, installed, objects, releases
 from e2e.chart.configurations import Configurations
-from e2e.chart.modes import Combination, combinations, of_the_page
+from e2e.chart.modes import Combination, combinations, covering, of_the_page
 from e2e.command_line import FAILED, NOT_RUN, stop_in_order, tell
 from e2e.control_plane import control_plane
 from e2e.helm import Helm, HelmError
@@ -41,13 +41,16 @@ def main() -> int:
         results = [
             _judge("the manifests of deploy/ are what the chart renders", lambda: map(str, stale(helm))),
             _judge(f"{len(cases)} combinations of modes", lambda: _rendered(helm, cases, directory)),
+            _judge("helm lint", lambda: _linted(helm)),
             _judge("the values of the page", lambda: _rendered(helm, [of_the_page()], directory)),
             _judge(f"{len(bad_values.BAD_VALUES)} bad values are refused", lambda: bad_values.problems(helm)),
             _judge("rights and flags of the autoscaler's releases", lambda: releases.problems(helm)),
         ]
         with control_plane(programs, directory / "plane") as plane:
             installed.define_kinds(plane, directory)
-            results.append(_judge("install, upgrade, rollback, uninstall", lambda: installed.play(helm, plane, tell)))
+            results.append(
+                _judge("install, upgrade, rollback, uninstall", lambda: installed.play(helm, plane, directory, tell))
+            )
     except CannotBuildError as error:
         tell(f"not run: {error}")
         return NOT_RUN
@@ -68,6 +71,14 @@ def _judge(what: str, check: Check) -> bool:
         print(f"{what}: {problem}")
     tell(f"{what}: {'failed' if problems else 'passed'} ({time.monotonic() - begin:.0f} s)")
     return not problems
+
+
+def _linted(helm: Helm) -> Iterator[str]:
+    for case in (of_the_page(), *covering()):
+        try:
+            helm.lint(case.values)
+        except HelmError as error:
+            yield f"{case.name}: {error}"
 
 
 def _rendered(helm: Helm, cases: list[Combination], directory: Path) -> Iterator[str]:
@@ -91,8 +102,6 @@ def _rendered(helm: Helm, cases: list[Combination], directory: Path) -> Iterator
 
 def _output(helm: Helm, case: Combination) -> str | HelmError:
     try:
-        if not case.refusal:
-            helm.lint(case.values)
         return helm.template_of(case.values)
     except HelmError as error:
         return error

@@ -11,6 +11,7 @@ from typing import Any, Final
 import yaml
 
 from e2e.build import Tell
+from e2e.chart import certificates_job
 from e2e.chart.modes import covering
 from e2e.control_plane import ControlPlane
 from e2e.helm import CHART, Helm
@@ -40,7 +41,7 @@ def define_kinds(plane: ControlPlane, work: Path) -> None:
             define(plane, path)
 
 
-def play(helm: Helm, plane: ControlPlane, tell: Tell) -> Iterator[str]:
+def play(helm: Helm, plane: ControlPlane, directory: Path, tell: Tell) -> Iterator[str]:
     """One line for each thing that is wrong."""
     helm = replace(helm, kubeconfig=plane.kubeconfig)
     for namespace in (_NAMESPACE, "liqo"):
@@ -53,6 +54,7 @@ def play(helm: Helm, plane: ControlPlane, tell: Tell) -> Iterator[str]:
     for one in others:
         _install(helm, "upgrade", one.values)
         yield from _differences(helm, plane, one.name)
+    yield from _certificates_by_the_job(helm, plane, directory)
     tell(f"installed, and upgraded {len(others)} times")
     helm.run("rollback", _RELEASE, "1", "--namespace", _NAMESPACE)
     if _manifest(helm) != manifest:
@@ -63,6 +65,23 @@ def play(helm: Helm, plane: ControlPlane, tell: Tell) -> Iterator[str]:
         lambda: _everything(plane) - before, lambda seen: not seen, "nothing is left", seconds=_SECONDS_TO_GO
     )
     yield from (f"helm uninstall leaves {name}" for name in sorted(left))
+
+
+def _certificates_by_the_job(helm: Helm, plane: ControlPlane, directory: Path) -> Iterator[str]:
+    """Has the Job fill the Secrets, and sees that an upgrade of the release keeps what is in them."""
+    asked = {"certificates": {"mode": "job"}}
+    _install(helm, "upgrade", asked)
+    yield from certificates_job.problems(plane, _NAMESPACE, directory / "job")
+    before = _secrets(plane)
+    _install(helm, "upgrade", {**asked, "pod": {"terminationGracePeriodSeconds": 40}})
+    if _secrets(plane) != before:
+        yield "helm upgrade changes the Secrets that the Job has filled"
+    yield from certificates_job.problems(plane, _NAMESPACE, directory / "job")
+
+
+def _secrets(plane: ControlPlane) -> str:
+    selector = ("-l", f"app.kubernetes.io/instance={_RELEASE}", "-o", "jsonpath={.items[*].data}")
+    return kubectl(plane, "-n", _NAMESPACE, "get", "secrets", *selector)
 
 
 def _install(helm: Helm, verb: str, values: Mapping[str, Any]) -> None:

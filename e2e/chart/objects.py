@@ -18,16 +18,26 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 
 
 def problems(objects: Sequence[Object], *, has_certificates: bool) -> Iterator[str]:
-    """One line for each thing that is wrong. ``has_certificates``: cert-manager is asked for all that are mounted."""
+    """One line for each thing that is wrong. ``has_certificates``: the chart sees to all that are mounted."""
     names = [_key(one) for one in objects]
     yield from (f"twice: {name}" for name in {name for name in names if names.count(name) > 1})
     yield from _bindings(objects)
     deployments = _of(objects, "Deployment")
     for one in deployments:
         name = one["metadata"]["name"]
-        for problem in (*_pod(one, objects), *_mounts(one, objects, has_certificates=has_certificates)):
-            yield f"Deployment {name}: {problem}"
-    pods = {pod["metadata"]["labels"][_NAME]: pod["spec"] for pod in (one["spec"]["template"] for one in deployments)}
+        labels = one["spec"]["template"]["metadata"]["labels"]
+        if one["spec"]["selector"]["matchLabels"] != labels:
+            yield f"Deployment {name} does not select its pod"
+        budgets = [each for each in _of(objects, "PodDisruptionBudget") if _selected(each) == labels]
+        if len(budgets) != 1:
+            yield f"Deployment {name} has {len(budgets)} budgets"
+    jobs = [*_of(objects, "Job"), *(one["spec"]["jobTemplate"] for one in _of(objects, "CronJob"))]
+    templates = [one["spec"]["template"] for one in (*deployments, *jobs)]
+    for template in templates:
+        name = template["spec"]["containers"][0]["name"]
+        for problem in (*_pod(template, objects), *_mounts(template, objects, has_certificates=has_certificates)):
+            yield f"pod with {name}: {problem}"
+    pods = {template["metadata"]["labels"][_NAME]: template["spec"] for template in templates}
     for one in _of(objects, "Service"):
         pod = pods.get(one["spec"]["selector"][_NAME], {"containers": []})
         served = {port["name"] for container in pod["containers"] for port in container.get("ports", ())}
@@ -36,8 +46,7 @@ def problems(objects: Sequence[Object], *, has_certificates: bool) -> Iterator[s
             yield f"Service {one['metadata']['name']}: no pod has {wanted - served}"
     for kind in ("NetworkPolicy", "PodDisruptionBudget"):
         for one in _of(objects, kind):
-            selector = one["spec"].get("podSelector") or one["spec"]["selector"]
-            if selector["matchLabels"][_NAME] not in pods:
+            if _selected(one)[_NAME] not in pods:
                 yield f"{kind} {one['metadata']['name']}: selects no pod"
 
 
@@ -67,11 +76,14 @@ def _bindings(objects: Sequence[Object]) -> Iterator[str]:
             yield f"{one['kind']} {one['metadata']['name']}: has a wildcard"
 
 
-def _pod(deployment: Object, objects: Sequence[Object]) -> Iterator[str]:
-    template = deployment["spec"]["template"]
+def _selected(one: Object) -> Object:
+    selector: Object = one["spec"].get("podSelector") or one["spec"]["selector"]
+    labels: Object = selector["matchLabels"]
+    return labels
+
+
+def _pod(template: Object, objects: Sequence[Object]) -> Iterator[str]:
     labels, spec = template["metadata"]["labels"], template["spec"]
-    if deployment["spec"]["selector"]["matchLabels"] != labels:
-        yield "does not select its pod"
     if spec["serviceAccountName"] not in {one["metadata"]["name"] for one in _of(objects, "ServiceAccount")}:
         yield "its account is not there"
     if not spec["securityContext"]["runAsNonRoot"] or spec["securityContext"]["runAsUser"] < 1:
@@ -83,20 +95,13 @@ def _pod(deployment: Object, objects: Sequence[Object]) -> Iterator[str]:
             yield f"{container['name']} has no requests or no limits"
         if container.get("ports") and "livenessProbe" not in container:
             yield f"{container['name']} has no liveness probe"
-    selecting = [
-        one["kind"]
-        for one in _of(objects, "NetworkPolicy", "PodDisruptionBudget")
-        if (one["spec"].get("podSelector") or one["spec"]["selector"])["matchLabels"] == labels
-    ]
-    if selecting.count("PodDisruptionBudget") != 1:
-        yield f"has {selecting.count('PodDisruptionBudget')} budgets"
     is_cloudgraft = any(container["image"].startswith("cloudgraft:") for container in spec["containers"])
-    if is_cloudgraft and "NetworkPolicy" not in selecting:
+    if is_cloudgraft and not any(_selected(one) == labels for one in _of(objects, "NetworkPolicy")):
         yield "has no network policy"
 
 
-def _mounts(deployment: Object, objects: Sequence[Object], *, has_certificates: bool) -> Iterator[str]:
-    spec = deployment["spec"]["template"]["spec"]
+def _mounts(template: Object, objects: Sequence[Object], *, has_certificates: bool) -> Iterator[str]:
+    spec = template["spec"]
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
     if len(volumes) != len(spec["volumes"]):
         yield "has two volumes of one name"
@@ -105,6 +110,7 @@ def _mounts(deployment: Object, objects: Sequence[Object], *, has_certificates: 
         yield f"mounts {sorted(mounted)} and has {sorted(volumes)}"
     there = {_key(one)[::2] for one in objects}
     issued = {one["spec"]["secretName"] for one in _of(objects, "Certificate")}
+    issued |= {one["metadata"]["name"] for one in _of(objects, "Secret")}
     for volume in volumes.values():
         claim, config = volume.get("persistentVolumeClaim"), volume.get("configMap")
         if claim and ("PersistentVolumeClaim", claim["claimName"]) not in there:

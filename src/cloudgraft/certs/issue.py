@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address, IPv6Address
+from typing import Literal
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -22,6 +23,8 @@ from cloudgraft.sdk.errors import InvalidArgumentError
 
 CLOCK_SKEW = timedelta(minutes=5)  # how far behind another machine's clock may be and still accept a new certificate
 _MAX_DAYS = 36_500
+Usage = Literal["server auth", "client auth"]
+_USAGES = {"server auth": ExtendedKeyUsageOID.SERVER_AUTH, "client auth": ExtendedKeyUsageOID.CLIENT_AUTH}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +76,20 @@ def new_authority(validity: Validity) -> Pair:
     """
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(f"cloudgraft CA {secrets.token_hex(4)}")
-    builder = (
-        _builder(name, name, key.public_key(), validity)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(signs_certificates=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    )
+    return Pair(certificate=_sign(_authority_builder(name, key.public_key(), validity), key), key=key)
+
+
+def renewed_authority(old: Pair, validity: Validity) -> Pair:
+    """The same authority for a new time: with its key and name, so that what it has signed stays valid."""
+    subject, key = old.certificate.subject, old.key
+    builder = _authority_builder(subject, key.public_key(), validity)
     return Pair(certificate=_sign(builder, key), key=key)
+
+
+def peer_pair(ca: Pair, name: str, hosts: Sequence[Host], usages: Sequence[Usage], validity: Validity) -> Pair:
+    """A certificate of that common name for these names and addresses, to serve with, to call with, or for both."""
+    names = [x509.DNSName(host) if isinstance(host, str) else x509.IPAddress(host) for host in hosts]
+    return _leaf(ca, _name(name), names, [_USAGES[usage] for usage in usages], validity, None)
 
 
 def server_pair(
@@ -146,6 +156,17 @@ def _leaf(
     if names:
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     return Pair(certificate=_sign(builder, ca.key), key=own)
+
+
+def _authority_builder(
+    name: x509.Name, public_key: CertificatePublicKeyTypes, validity: Validity
+) -> x509.CertificateBuilder:
+    return (
+        _builder(name, name, public_key, validity)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+    )
 
 
 def _builder(

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from cloudgraft.certs.defaults import DEFAULT_CLIENT, DEFAULT_HOSTS
+from cloudgraft.cli.certs_secrets import command as secrets_command
 from cloudgraft.cli.groups import Commands
 from cloudgraft.cli.terminal import examples, print_json
 
@@ -245,3 +246,6 @@ def _certificate_json(info: CertificateInfo, report: Report, now: datetime) -> d
 
 def _iso(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+command.add_command(secrets_command)

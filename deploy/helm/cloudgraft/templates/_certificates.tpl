@@ -82,3 +82,26 @@ spec:
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{/* The pod that makes and renews certificates in Secrets. */}}
+{{- define "cloudgraft.certificatesPod" -}}
+{{- $name := printf "%s-certificates" .Values.name -}}
+metadata:
+  labels: {app.kubernetes.io/name: {{ $name }}}
+spec:
+  restartPolicy: OnFailure
+  {{- include "cloudgraft.pod" (dict "root" $ "account" $name "token" true) | nindent 2 }}
+  containers:
+    - name: certificates
+      image: {{ include "cloudgraft.image" . }}
+      args: [certs, secrets, --config, /etc/cloudgraft/config/certificates.yaml]
+      resources:
+        requests: {cpu: 100m, memory: 128Mi}
+        limits: {memory: 256Mi}
+      {{- include "cloudgraft.containerSecurity" . | nindent 6 }}
+      volumeMounts:
+        - {name: config, mountPath: /etc/cloudgraft/config, readOnly: true}
+  volumes:
+    - name: config
+      configMap: {name: {{ $name }}}
+{{- end }}
