@@ -52,7 +52,6 @@ class Recipe:
     programs: Mapping[str, str]  # the name of a binary -> its package
     local: str = ""
     tags: str = ""
-    replaced: Mapping[str, str] = field(default_factory=dict)  # besides the ``replace`` lines of its own go.mod
     variables: Mapping[str, str] = field(default_factory=dict)  # set while linking, such as what it says it is
 
 
@@ -155,7 +154,7 @@ def _prepare(recipe: Recipe, work: Path) -> None:
     (work / "go.mod").write_text(go_mod(recipe, "1.21", {}), "utf-8")
     own = json.loads(_go(["mod", "edit", "-json", str(_own_go_mod(recipe, work))], work, recipe, seconds=60.0))
     replace = replacements(own.get("Replace") or (), recipe.local)
-    (work / "go.mod").write_text(go_mod(recipe, own.get("Go", "1.21"), {**replace, **recipe.replaced}), "utf-8")
+    (work / "go.mod").write_text(go_mod(recipe, own.get("Go", "1.21"), replace), "utf-8")
     package = next(iter(recipe.programs.values()))
     asked = ["list", "-mod=mod", "-find", "-f", "{{.Module.Dir}}", package]
     sums = Path(_go(asked, work, recipe, seconds=_LONGEST_DOWNLOAD).strip()) / "go.sum"
