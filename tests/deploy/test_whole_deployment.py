@@ -41,22 +41,22 @@ def _granted(role: dict[str, Any]) -> set[Right]:
 
 
 def test_cloudgraft_may_do_exactly_what_its_features_need() -> None:
-    granted = _granted(ACCESS.one("ClusterRole")) | _granted(ACCESS.one("Role"))
-    assert granted == set(rights_of(Feature))
+    granted = [_granted(one) for one in ACCESS.objects if one["kind"] in ("ClusterRole", "Role")]
+    assert set().union(*granted) == set(rights_of(Feature))
 
 
 def test_the_rights_are_bound_to_cloudgrafts_account() -> None:
     account = CLOUDGRAFT.one("ServiceAccount")["metadata"]
     assert account == REPLICAS.one("ServiceAccount")["metadata"]
-    for kind in ("ClusterRole", "Role"):
-        binding = ACCESS.one(f"{kind}Binding")
-        assert binding["roleRef"]["name"] == ACCESS.one(kind)["metadata"]["name"]
-        assert binding["roleRef"]["kind"] == kind
+    roles = [one for one in ACCESS.objects if one["kind"] in ("ClusterRole", "Role")]
+    bindings = [one for one in ACCESS.objects if one["kind"] in ("ClusterRoleBinding", "RoleBinding")]
+    for role, binding in zip(roles, bindings, strict=True):
+        assert binding["roleRef"]["name"] == role["metadata"]["name"]
+        assert binding["roleRef"]["kind"] == role["kind"]
         assert binding["subjects"] == [
             {"kind": "ServiceAccount", "name": account["name"], "namespace": account["namespace"]}
         ]
-        if kind == "Role":
-            assert binding["metadata"]["namespace"] == ACCESS.one(kind)["metadata"]["namespace"]
+        assert binding["metadata"].get("namespace") == role["metadata"].get("namespace")
 
 
 @pytest.mark.parametrize("release", RELEASES, ids=str)

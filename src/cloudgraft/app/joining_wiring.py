@@ -13,6 +13,7 @@ from cloudgraft.engine.groups.desired import Joining
 from cloudgraft.joining.cluster import Cluster
 from cloudgraft.joining.tokens import Tokens
 from cloudgraft.kube.connect import connect, connect_in_cluster
+from cloudgraft.kube.event_recorder import EventRecorder
 from cloudgraft.sdk.errors import CloudgraftError
 
 if TYPE_CHECKING:
@@ -27,9 +28,13 @@ class ClusterLink:
         """Makes no call yet. Raises ConfigError with every error of `kubernetes` and `join`."""
         self._client = client_of(config)
         self.cluster: Cluster | None = None
+        self.recorder: EventRecorder | None = None
         self._tokens: Tokens | None = None
         if self._client is not None and config.kubernetes is not None:
             self.cluster = Cluster(self._client, config.kubernetes.as_settings())
+            if (events := config.kubernetes.events) is not None:
+                own = {"namespace": events.namespace, "deployment": events.deployment}
+                self.recorder = EventRecorder(self._client, **own)
             self._tokens = Tokens(self._client, cluster=config.cluster)
         self.joining = self.joining_for(config)
 
@@ -39,14 +44,16 @@ class ClusterLink:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Watches the cluster for as long as the block lasts."""
-        task = asyncio.create_task(self.cluster.run(), name="cluster") if self.cluster is not None else None
+        """Watches the cluster and writes events to it for as long as the block lasts."""
+        parts = [part for part in (self.cluster, self.recorder) if part is not None]
+        tasks = {asyncio.create_task(part.run(), name=type(part).__name__) for part in parts}
         try:
             yield
         finally:
-            if task is not None:
+            for task in tasks:
                 task.cancel()
-                await asyncio.wait({task})
+            if tasks:
+                await asyncio.wait(tasks)
             if self._client is not None:
                 await self._client.close()
 

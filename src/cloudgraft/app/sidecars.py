@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 
 from cloudgraft.admin.methods import engine_methods
 from cloudgraft.admin.server import AdminServer
+from cloudgraft.app.cluster_events import ClusterEvents
 from cloudgraft.app.dock_wiring import DockLink, ListOnDriverEvent
 from cloudgraft.app.joining_wiring import ClusterLink
 from cloudgraft.app.reload import Reloader
@@ -43,6 +44,8 @@ class Sidecars:
         EngineMetrics(engine, metrics.registry, webhook=self._webhook)
         if self._webhook is not None:
             engine.writer.subscribe(self._webhook.tell)
+        if link.recorder is not None:
+            engine.writer.subscribe(ClusterEvents(engine, link.recorder).tell)
 
     def __call__(self, server: Running) -> AbstractAsyncContextManager[None]:
         """Runs beside a gRPC server, whose clients reconnect when this process no longer leads."""

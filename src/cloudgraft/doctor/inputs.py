@@ -37,6 +37,7 @@ class NodeCare:
     sets_provider_id: bool = False
     labels_nodes: bool = False
     removes_nodes: bool = False
+    writes_events: bool = False
     match_by: tuple[str, ...] = ("name",)
     mints_tokens: bool = False
     leaves_provider_ids: bool = False  # every cloud declares that another component sets them

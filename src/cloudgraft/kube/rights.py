@@ -9,6 +9,8 @@ import enum
 from dataclasses import dataclass
 
 TOKEN_NAMESPACE = "kube-system"  # noqa: S105 - where the cluster looks for bootstrap tokens
+OWN_NAMESPACE = "kube-system"  # of cloudgraft's Deployment, unless kubernetes.events.namespace names another
+NODE_EVENTS_NAMESPACE = "default"  # a node is in no namespace, and the API wants events about it here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -32,6 +34,7 @@ class Feature(enum.Enum):
     PROVIDER_ID = "kubernetes.setProviderID"
     LABELS = "kubernetes.labelNodes"
     REMOVAL = "kubernetes.removeNodes"
+    EVENTS = "kubernetes.events"
     TOKENS = "join.token"
     DOCTOR = "cloudgraft doctor"
 
@@ -41,6 +44,11 @@ RIGHTS: dict[Feature, tuple[Right, ...]] = {
     Feature.PROVIDER_ID: (Right(verb="patch", resource="nodes"),),
     Feature.LABELS: (Right(verb="patch", resource="nodes"),),
     Feature.REMOVAL: (Right(verb="delete", resource="nodes"),),
+    Feature.EVENTS: (
+        Right(verb="create", resource="events", namespace=NODE_EVENTS_NAMESPACE),
+        Right(verb="create", resource="events", namespace=OWN_NAMESPACE),
+        Right(verb="get", resource="deployments", group="apps", namespace=OWN_NAMESPACE),
+    ),
     # Neither get nor list: a right to read the secrets of that namespace gives control of the cluster.
     Feature.TOKENS: (
         Right(verb="create", resource="secrets", namespace=TOKEN_NAMESPACE),

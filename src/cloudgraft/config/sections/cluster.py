@@ -36,6 +36,16 @@ class Reach(Section):
         return value
 
 
+class Events(Section):
+    """Kubernetes Events about what operators look for with `kubectl describe`: warnings and errors of the engine.
+
+    Events about a machine with a node are on that Node, all others on cloudgraft's own Deployment.
+    """
+
+    deployment: str = Field(min_length=1, description="The name of our own Deployment.", examples=["cloudgraft"])
+    namespace: str = Field("kube-system", min_length=1, description="Its namespace.")
+
+
 class Kubernetes(Reach):
     """The cluster that machines join. Without it cloudgraft does not see the nodes of its machines.
 
@@ -56,6 +66,8 @@ class Kubernetes(Reach):
         "the `machineID`, which is the cloud's id of the machine as its firmware reports it.",
         examples=["[name, address]"],
     )
+
+    events: Events | None = Field(None, description="Write Kubernetes Events about warnings and errors.")
 
     def as_settings(self) -> ClusterSettings:
         """Converts it to the settings of the code that uses it."""

@@ -438,6 +438,7 @@ async def _missing_rights(reader: ApiReader, care: NodeCare) -> dict[str, str]:
         Feature.PROVIDER_ID: care.sets_provider_id,
         Feature.LABELS: care.labels_nodes,
         Feature.REMOVAL: care.removes_nodes,
+        Feature.EVENTS: care.writes_events,
         Feature.TOKENS: care.mints_tokens,
     }
     missing: dict[str, str] = {}
