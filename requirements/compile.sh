@@ -16,3 +16,4 @@ lock dev.txt pyproject.toml --group dev
 lock proto.txt --group proto
 lock native.txt --group native
 lock dist.txt --group dist
+lock site.txt --group site
