@@ -90,7 +90,7 @@ e2e-matrix: $(DEV)
 	@$(BIN)/python -m e2e.matrix --table docs/reference/compatibility.md $(ARGS_E2E)
 
 e2e-join: $(DEV)
-	@$(BIN)/python -m e2e.join $(ARGS_E2E)
+	@$(BIN)/python -m e2e.join $(ARGS_JOIN)
 
 check: lint types layers proto-check docs
 

@@ -85,6 +85,10 @@ class Host:
         """The domains that run."""
         return self._daemon.virsh("list", "--name").split()
 
+    def uuid(self, name: str) -> str:
+        """The domain's, by libvirt's own word."""
+        return self._daemon.virsh("domuuid", name).strip()
+
     def left(self) -> list[str]:
         """Domains and volumes of machines, whatever their state."""
         own = {_IMAGE, "vmlinuz", "initrd.img"}
