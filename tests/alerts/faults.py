@@ -102,7 +102,7 @@ def _kubernetes() -> Iterator[KubeApi]:
 
 @asynccontextmanager
 async def healthy(directory: Path) -> AsyncIterator[Stage]:
-    """Two machines that have joined, and an autoscaler that calls."""
+    """Machines join, and an autoscaler calls."""
     with _kubernetes() as api, Cloud(directory, "--kubeconfig", str(api.kubeconfig(directory))) as cloud:
         text = configuration(
             {"sim": simulated(cloud.url)},
@@ -112,9 +112,9 @@ async def healthy(directory: Path) -> AsyncIterator[Stage]:
         )
         with Server(directory / "c.yaml", text) as server:
             async with server.connected() as provider, _repeated(provider.refresh):
-                await provider.increase_size("small", 2)
-                await running(provider, "small", 2)
-                yield await _stage(server)
+                await provider.increase_size("small", 1)
+                await running(provider, "small", 1)
+                yield await _stage(server, lambda: provider.increase_size("small", 1))
 
 
 # -- clouds ------------------------------------------------------------------------------------------------------------

@@ -142,6 +142,7 @@ async def test_a_request_ages_until_its_machine_runs_and_its_time_is_measured(
     rig: Rig, registry: CollectorRegistry
 ) -> None:
     of_group = {"group": "g", "cloud": "sim"}
+    assert value(registry, "cloudgraft_group_scale_up_seconds_count", **of_group) == 0
     await rig.provider.increase_size("g", 1)
     rig.clock.advance(100)
     assert value(registry, "cloudgraft_group_oldest_pending_seconds", **of_group) == pytest.approx(100, abs=1)

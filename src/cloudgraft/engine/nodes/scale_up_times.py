@@ -20,7 +20,7 @@ class ScaleUpTimes:
     """
 
     def __init__(self) -> None:
-        self.by_group: dict[str, Durations] = {}
+        self._by_group: dict[str, Durations] = {}
         self._awaited: set[str] = set()
 
     def note(self, record: MachineRecord) -> None:
@@ -37,4 +37,8 @@ class ScaleUpTimes:
     def arrived(self, record: MachineRecord, now: float) -> None:
         """Measures a machine that is ready."""
         self._awaited.discard(record.name)
-        self.by_group.setdefault(record.group, Durations(_BOUNDS)).add(max(0.0, now - record.requested_at))
+        self.of_group(record.group).add(max(0.0, now - record.requested_at))
+
+    def of_group(self, group: str) -> Durations:
+        """The times of one group, which begin empty: Prometheus sees no increase in a counter that begins with 1."""
+        return self._by_group.setdefault(group, Durations(_BOUNDS))

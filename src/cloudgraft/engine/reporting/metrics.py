@@ -186,9 +186,8 @@ class EngineMetrics(Collector):
         for is_short in (True, False):
             labels = (id_, cloud, _class(is_short=is_short))
             yield "cloudgraft_failed_machines", labels, self._failed[labels]
-        times = worker.node_scan.scale_up_times.by_group.get(id_) if worker is not None else None
-        if times is not None:
-            yield "cloudgraft_group_scale_up_seconds", (id_, cloud), times
+        if worker is not None:
+            yield "cloudgraft_group_scale_up_seconds", (id_, cloud), worker.node_scan.scale_up_times.of_group(id_)
 
     def _of_nodes(self, group: str, cloud: str) -> Iterator[Sample]:
         nodes, worker = self._engine.nodes, self._engine.workers.get(cloud)
