@@ -78,7 +78,7 @@ class EventRecorder:
             namespace = self._namespace if notice.node is None else NODE_EVENTS_NAMESPACE
             await self._client.create(_EVENTS, _manifest(notice, about, namespace), namespace=namespace)
         except CloudgraftError as error:
-            self._own_uid = ""  # the deployment may have been made anew
+            self._own_uid = ""  # the Deployment may have been replaced
             if not self._is_failing:  # once, not for every event
                 _LOG.warning("cannot write Kubernetes Events: %s", error)
             self._is_failing = True
