@@ -60,6 +60,7 @@ def test_a_failure_is_shrunk_and_replayed_by_its_command() -> None:
     assert "deleted-without-reason" in again
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_processes_that_were_killed_leave_nothing_to_complain_about() -> None:
     plan = ";".join(f"{40 + 37 * number}:crash:{number % 40},5" for number in range(60))

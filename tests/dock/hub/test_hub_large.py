@@ -25,6 +25,7 @@ from cloudgraft.wire.streaming_decode import LARGE, LARGEST_ENTRY, cut_out
 from tests.dock.hub.hub_rig import ACME, CLASS, listing, rigged
 from tests.dock.hub.raw_drivers import RawV1, hello
 
+pytestmark = pytest.mark.thorough  # megabytes, for seconds of CPU
 MANY = 12_000
 
 
