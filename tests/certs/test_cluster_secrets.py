@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,19 @@ from click.testing import CliRunner
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from cloudgraft.certs.cluster_secrets import AuthoritySecret, Change, Outcome, SecretsPlan, SignedSecret, keep
+from cloudgraft.certs.cluster_secrets import (
+    AuthoritySecret,
+    Change,
+    Outcome,
+    SecretsPlan,
+    SignedSecret,
+    renew_certificates,
+)
 from cloudgraft.cli.main import cloudgraft
 from cloudgraft.kube.client import KubeClient
 from cloudgraft.kube.connect import connect
 from cloudgraft.kube.objects import SECRETS
-from cloudgraft.sdk.errors import ConflictError, InvalidArgumentError, NotFoundError
+from cloudgraft.sdk.errors import ConflictError, InvalidArgumentError, NotFoundError, PreconditionError
 from tests.kube_api import KubeApi, Request
 
 NOW = datetime(2026, 11, 18, tzinfo=UTC)
@@ -61,7 +69,7 @@ def _outcomes(changes: list[Change]) -> dict[str, str]:
 
 
 async def test_empty_secrets_are_filled_with_pairs_of_one_authority(api: KubeApi, client: KubeClient) -> None:
-    assert set(_outcomes(await keep(client, PLAN, NOW)).values()) == {Outcome.MADE}
+    assert set(_outcomes(await renew_certificates(client, PLAN, NOW)).values()) == {Outcome.MADE}
     authority = _certificate(api, "ca")
     for wanted in PLAN.certificates:
         made = _certificate(api, wanted.secret)
@@ -75,18 +83,22 @@ async def test_empty_secrets_are_filled_with_pairs_of_one_authority(api: KubeApi
 
 
 async def test_good_certificates_are_left_alone(api: KubeApi, client: KubeClient) -> None:
-    await keep(client, PLAN, NOW)
+    await renew_certificates(client, PLAN, NOW)
     before = [_data(api, name) for name in ("ca", "server", "client")]
-    assert set(_outcomes(await keep(client, PLAN, NOW + timedelta(days=59))).values()) == {Outcome.KEPT}
+    assert set(_outcomes(await renew_certificates(client, PLAN, NOW + timedelta(days=59))).values()) == {Outcome.KEPT}
     assert [_data(api, name) for name in ("ca", "server", "client")] == before
     assert [request.method for request in api.requests if request.method != "GET"] == ["PATCH"] * 3
 
 
 async def test_a_certificate_is_renewed_before_its_end(api: KubeApi, client: KubeClient) -> None:
-    await keep(client, PLAN, NOW)
+    await renew_certificates(client, PLAN, NOW)
     old = _certificate(api, "server")
     later = NOW + timedelta(days=60)
-    assert _outcomes(await keep(client, PLAN, later)) == {"ca": "kept", "server": "renewed", "client": "renewed"}
+    assert _outcomes(await renew_certificates(client, PLAN, later)) == {
+        "ca": "kept",
+        "server": "renewed",
+        "client": "renewed",
+    }
     new = _certificate(api, "server")
     assert new.not_valid_after_utc - later == timedelta(days=90)
     assert new.public_key() != old.public_key()
@@ -95,33 +107,55 @@ async def test_a_certificate_is_renewed_before_its_end(api: KubeApi, client: Kub
 async def test_a_renewed_authority_keeps_its_key_so_old_certificates_stay_valid(
     api: KubeApi, client: KubeClient
 ) -> None:
-    await keep(client, PLAN, NOW)
+    await renew_certificates(client, PLAN, NOW)
     old = _certificate(api, "ca")
-    outcomes = _outcomes(await keep(client, PLAN, NOW + timedelta(days=3650 - 730)))
+    outcomes = _outcomes(await renew_certificates(client, PLAN, NOW + timedelta(days=3650 - 730)))
     assert outcomes["ca"] == "renewed"
     new = _certificate(api, "ca")
     assert (new.public_key(), new.subject) == (old.public_key(), old.subject)
     _certificate(api, "server").verify_directly_issued_by(old)
 
 
-@pytest.mark.parametrize("broken", ["hosts", "key", "other authority", "no certificate"])
+@pytest.mark.parametrize("broken", ["hosts", "name", "usages", "key", "empty authority", "no certificate"])
 async def test_a_certificate_that_does_not_fit_is_replaced(api: KubeApi, client: KubeClient, broken: str) -> None:
-    await keep(client, PLAN, NOW)
+    await renew_certificates(client, PLAN, NOW)
     plan = PLAN
-    if broken == "hosts":
-        more = SignedSecret(secret="server", name="cloudgraft", hosts=("other.svc",), usages=("server auth",))
-        plan = SecretsPlan(namespace="apps", authority=PLAN.authority, certificates=(more, CLIENT))
+    changes: dict[str, dict[str, Any]] = {
+        "hosts": {"hosts": ("other.svc",)},
+        "name": {"name": "another"},
+        "usages": {"usages": ("server auth",)},
+    }
+    if broken in changes:
+        plan = replace(PLAN, certificates=(replace(SERVER, **changes[broken]), CLIENT))
+    elif broken == "empty authority":
+        empty = {"tls.crt": "", "tls.key": "", "ca.crt": ""}
+        await client.patch(SECRETS, "ca", {"data": empty}, namespace="apps")
     else:
         secret, key, content = {
             "key": ("server", "tls.key", _data(api, "client")["tls.key"]),
-            "other authority": ("ca", "tls.crt", b""),
             "no certificate": ("server", "tls.crt", b"nonsense"),
         }[broken]
         await client.patch(SECRETS, secret, {"data": {key: b64encode(content).decode()}}, namespace="apps")
-    outcomes = _outcomes(await keep(client, plan, NOW))
+    outcomes = _outcomes(await renew_certificates(client, plan, NOW))
     assert outcomes["server"] in {"made", "renewed"}
-    assert outcomes["client"] == ("renewed" if broken == "other authority" else "kept")
+    assert outcomes["client"] == ("renewed" if broken == "empty authority" else "kept")
     _certificate(api, "server").verify_directly_issued_by(_certificate(api, "ca"))
+
+
+@pytest.mark.parametrize(("key", "content"), [("tls.crt", b"nonsense"), ("tls.key", b"of another kind"), ("both", b"")])
+async def test_an_authority_that_cannot_sign_is_never_replaced(
+    api: KubeApi, client: KubeClient, key: str, content: bytes
+) -> None:
+    """It may be an operator's own, whose key would be lost."""
+    await renew_certificates(client, PLAN, NOW)
+    leaf = _data(api, "server")
+    own = {key: content} if key != "both" else {"tls.crt": leaf["tls.crt"], "tls.key": leaf["tls.key"]}
+    data = {name: b64encode(each).decode() for name, each in own.items()}
+    await client.patch(SECRETS, "ca", {"data": data}, namespace="apps")
+    before = [_data(api, name) for name in ("ca", "server", "client")]
+    with pytest.raises(PreconditionError, match=r"Secret ca .* cannot sign"):
+        await renew_certificates(client, PLAN, NOW)
+    assert [_data(api, name) for name in ("ca", "server", "client")] == before
 
 
 async def test_two_runs_at_once_do_not_mix_their_keys(api: KubeApi, client: KubeClient) -> None:
@@ -135,15 +169,15 @@ async def test_two_runs_at_once_do_not_mix_their_keys(api: KubeApi, client: Kube
 
     api.refuse(another_run_is_faster, 500)
     with pytest.raises(ConflictError):
-        await keep(client, PLAN, NOW)
+        await renew_certificates(client, PLAN, NOW)
     assert _data(api, "ca") == {"other": b""}
     assert _data(api, "server") == {}
 
 
 async def test_a_secret_that_is_not_there_is_named(api: KubeApi, client: KubeClient) -> None:
     plan = SecretsPlan(namespace="other", authority=PLAN.authority, certificates=())
-    with pytest.raises(NotFoundError, match="secrets/ca"):
-        await keep(client, plan, NOW)
+    with pytest.raises(NotFoundError, match=r"secrets/ca.*kubectl -n other create secret generic ca"):
+        await renew_certificates(client, plan, NOW)
 
 
 def test_renewing_earlier_than_it_is_made_is_refused() -> None:
@@ -163,4 +197,4 @@ def test_the_command_reads_the_file_of_its_help(api: KubeApi, tmp_path: Path) ->
     words = ["certs", "secrets", "--config", str(file), "--kubeconfig", str(api.kubeconfig(tmp_path))]
     done = CliRunner().invoke(cloudgraft, words)
     assert done.exit_code == 0, done.output
-    assert "made cloudgraft-server-tls; it holds until" in done.output
+    assert "made cloudgraft-server-tls; valid until" in done.output

@@ -1,7 +1,7 @@
-"""Keeps certificates in Secrets of a cluster: makes those that are missing, renews those that are near their end.
+"""Keeps certificates in Secrets of a cluster: makes those that are missing, renews those that are about to expire.
 
-The Secrets themselves must be there, and may be empty: then the account needs no right to create any, and whoever made
-them, such as a Helm release, takes them away again.
+The Secrets themselves must be there, and may be empty. So the account needs no right to create any, and what has made
+them, such as a Helm release, can delete them with the rest.
 """
 
 from __future__ import annotations
@@ -14,21 +14,33 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from cloudgraft.certs.issue import CLOCK_SKEW, Pair, Usage, Validity, new_authority, peer_pair, renewed_authority, sans
+from cloudgraft.certs.issue import (
+    CLOCK_SKEW,
+    Pair,
+    Usage,
+    Validity,
+    new_authority,
+    peer_pair,
+    renewed_authority,
+    sans,
+    subject_named,
+    usages_of,
+)
 from cloudgraft.certs.names import parse_hosts
 from cloudgraft.kube.client import KubeClient
 from cloudgraft.kube.objects import SECRET_CONTENTS, PatchStyle, SecretObject
-from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.sdk.errors import InvalidArgumentError, NotFoundError, PreconditionError
 
-__all__ = ["Change", "Outcome", "SecretsPlan", "SignedSecret", "keep"]
+__all__ = ["Change", "Outcome", "SecretsPlan", "SignedSecret", "renew_certificates"]
 
 _CERTIFICATE: Final = "tls.crt"
 _KEY: Final = "tls.key"
 _AUTHORITY: Final = "ca.crt"
+_LONGEST_NAME: Final = 64  # characters of a common name (RFC 5280)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +69,8 @@ class SignedSecret:
     def __post_init__(self) -> None:
         _check_times(self.secret, self.duration, self.renew_before)
         parse_hosts(self.hosts)
+        if not 0 < len(self.name) <= _LONGEST_NAME:
+            raise InvalidArgumentError(f"{self.secret}: name must have 1 to {_LONGEST_NAME} characters")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +99,7 @@ class Change:
     not_after: datetime
 
 
-async def keep(client: KubeClient, plan: SecretsPlan, now: datetime) -> list[Change]:
+async def renew_certificates(client: KubeClient, plan: SecretsPlan, now: datetime) -> list[Change]:
     """Brings all Secrets of the plan up to date.
 
     Each is changed by one request that fails if another program has changed it meanwhile. Raises NotFoundError for a
@@ -98,8 +112,13 @@ async def keep(client: KubeClient, plan: SecretsPlan, now: datetime) -> list[Cha
 
 async def _kept_authority(client: KubeClient, plan: SecretsPlan, now: datetime) -> tuple[Pair, Change]:
     wanted = plan.authority
-    stored = await client.get(SECRET_CONTENTS, wanted.secret, namespace=plan.namespace)
+    stored = await _read(client, plan.namespace, wanted.secret)
     old = _pair_in(stored)
+    if (old is None or not _may_sign(old.certificate)) and _is_filled(stored):
+        raise PreconditionError(
+            f"Secret {wanted.secret} has a certificate or key that cannot sign: it needs a CA certificate with its "
+            "unencrypted EC key. Nothing was changed: put them there, or empty the Secret to have an authority made"
+        )
     validity = _validity(now, wanted.duration)
     if old is None or old.certificate.not_valid_after_utc <= now:
         pair, outcome = new_authority(validity), Outcome.MADE
@@ -112,7 +131,7 @@ async def _kept_authority(client: KubeClient, plan: SecretsPlan, now: datetime) 
 
 
 async def _kept(client: KubeClient, namespace: str, wanted: SignedSecret, authority: Pair, now: datetime) -> Change:
-    stored = await client.get(SECRET_CONTENTS, wanted.secret, namespace=namespace)
+    stored = await _read(client, namespace, wanted.secret)
     old = _pair_in(stored)
     if old is not None and _is_good(old, stored, wanted, authority, now):
         return _change(wanted.secret, Outcome.KEPT, old)
@@ -127,6 +146,8 @@ def _is_good(old: Pair, stored: SecretObject, wanted: SignedSecret, authority: P
     names, addresses = sans(old.certificate)
     return (
         old.certificate.not_valid_after_utc - now > wanted.renew_before
+        and old.certificate.subject == subject_named(wanted.name)
+        and usages_of(old.certificate) == set(wanted.usages)
         and {*names, *addresses} == set(parse_hosts(wanted.hosts))
         and stored.data.get(_AUTHORITY) == authority.certificate_pem
         and _has_signed(authority, old.certificate)
@@ -146,11 +167,30 @@ def _pair_in(stored: SecretObject) -> Pair | None:
     try:
         certificate = x509.load_pem_x509_certificate(stored.data[_CERTIFICATE])
         key = serialization.load_pem_private_key(stored.data[_KEY], password=None)
-    except (KeyError, ValueError, TypeError):
+    except (KeyError, ValueError, TypeError, UnsupportedAlgorithm):
         return None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
         return None
     return Pair(certificate=certificate, key=key)
+
+
+async def _read(client: KubeClient, namespace: str, name: str) -> SecretObject:
+    try:
+        return await client.get(SECRET_CONTENTS, name, namespace=namespace)
+    except NotFoundError as error:
+        hint = f"it must exist, and may be empty: kubectl -n {namespace} create secret generic {name}"
+        raise NotFoundError(f"{error.message}; {hint}") from error
+
+
+def _is_filled(stored: SecretObject) -> bool:
+    return bool(stored.data.get(_CERTIFICATE) or stored.data.get(_KEY))
+
+
+def _may_sign(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        return False
 
 
 async def _write(client: KubeClient, namespace: str, stored: SecretObject, pair: Pair, authority: Pair) -> None:

@@ -24,7 +24,10 @@ from cloudgraft.sdk.errors import InvalidArgumentError
 CLOCK_SKEW = timedelta(minutes=5)  # how far behind another machine's clock may be and still accept a new certificate
 _MAX_DAYS = 36_500
 Usage = Literal["server auth", "client auth"]
-_USAGES = {"server auth": ExtendedKeyUsageOID.SERVER_AUTH, "client auth": ExtendedKeyUsageOID.CLIENT_AUTH}
+_USAGES: dict[Usage, x509.ObjectIdentifier] = {
+    "server auth": ExtendedKeyUsageOID.SERVER_AUTH,
+    "client auth": ExtendedKeyUsageOID.CLIENT_AUTH,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +78,7 @@ def new_authority(validity: Validity) -> Pair:
     Its name has a random part: two authorities of the same name are easily confused.
     """
     key = ec.generate_private_key(ec.SECP256R1())
-    name = _name(f"cloudgraft CA {secrets.token_hex(4)}")
+    name = subject_named(f"cloudgraft CA {secrets.token_hex(4)}")
     return Pair(certificate=_sign(_authority_builder(name, key.public_key(), validity), key), key=key)
 
 
@@ -89,7 +92,7 @@ def renewed_authority(old: Pair, validity: Validity) -> Pair:
 def peer_pair(ca: Pair, name: str, hosts: Sequence[Host], usages: Sequence[Usage], validity: Validity) -> Pair:
     """A certificate of that common name for these names and addresses, to serve with, to call with, or for both."""
     names = [x509.DNSName(host) if isinstance(host, str) else x509.IPAddress(host) for host in hosts]
-    return _leaf(ca, _name(name), names, [_USAGES[usage] for usage in usages], validity, None)
+    return _leaf(ca, subject_named(name), names, [_USAGES[usage] for usage in usages], validity, None)
 
 
 def server_pair(
@@ -98,12 +101,12 @@ def server_pair(
     """A server's certificate for these names and addresses."""
     names = [x509.DNSName(host) if isinstance(host, str) else x509.IPAddress(host) for host in hosts]
     usage = [ExtendedKeyUsageOID.SERVER_AUTH]
-    return _leaf(ca, _name("cloudgraft server"), names, usage, validity, key)
+    return _leaf(ca, subject_named("cloudgraft server"), names, usage, validity, key)
 
 
 def client_pair(ca: Pair, name: str, validity: Validity, key: CertificateIssuerPrivateKeyTypes | None = None) -> Pair:
     """A client's certificate; its name is both common name and DNS name, so that a server may check either."""
-    return _leaf(ca, _name(name), [x509.DNSName(name)], [ExtendedKeyUsageOID.CLIENT_AUTH], validity, key)
+    return _leaf(ca, subject_named(name), [x509.DNSName(name)], [ExtendedKeyUsageOID.CLIENT_AUTH], validity, key)
 
 
 def reissue(
@@ -133,6 +136,15 @@ def sans(certificate: x509.Certificate) -> tuple[list[str], list[IPv4Address | I
         return [], []
     addresses = names.get_values_for_type(x509.IPAddress)
     return names.get_values_for_type(x509.DNSName), [a for a in addresses if isinstance(a, IPv4Address | IPv6Address)]
+
+
+def usages_of(certificate: x509.Certificate) -> set[Usage]:
+    """What a certificate may be used for, of the usages known here."""
+    try:
+        given = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        return set()
+    return {usage for usage, oid in _USAGES.items() if oid in given}
 
 
 def _leaf(
@@ -188,7 +200,8 @@ def _sign(builder: x509.CertificateBuilder, key: CertificateIssuerPrivateKeyType
     return builder.sign(key, None if has_own_hash else hashes.SHA256())
 
 
-def _name(common_name: str) -> x509.Name:
+def subject_named(common_name: str) -> x509.Name:
+    """The subject of a certificate: a common name alone."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 

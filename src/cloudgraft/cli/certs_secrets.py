@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 )
 @output_option
 def command(path: Path, kubeconfig: Path | None, output: str) -> None:
-    """Make certificates in Secrets of a cluster, and renew those that are near their end.
+    """Make certificates in Secrets of a cluster, and renew those that are about to expire.
 
     The Secrets must be there, and may be empty. Each gets tls.crt, tls.key and ca.crt in one step. The authority is in
     a Secret of its own and keeps its key when it is renewed. Run it again and again: what is good is left alone.
@@ -56,18 +56,18 @@ def command(path: Path, kubeconfig: Path | None, output: str) -> None:
         print_json([_as_json(change) for change in changes])
         return
     for change in changes:
-        click.echo(f"{change.outcome.value} {change.secret}; it holds until {change.not_after:%Y-%m-%d}")
+        click.echo(f"{change.outcome.value} {change.secret}; valid until {change.not_after:%Y-%m-%d}")
 
 
 async def _keep(plan: SecretsPlan, kubeconfig: Path | None) -> list[Change]:
     from datetime import UTC, datetime
 
-    from cloudgraft.certs.cluster_secrets import keep
+    from cloudgraft.certs.cluster_secrets import renew_certificates
     from cloudgraft.kube.connect import connect
 
     client = connect(kubeconfig)
     try:
-        return await keep(client, plan, datetime.now(UTC))
+        return await renew_certificates(client, plan, datetime.now(UTC))
     finally:
         await client.close()
 
