@@ -12,6 +12,7 @@ import pytest
 from cloudgraft.kube.client import KubeClient
 from cloudgraft.kube.event_recorder import EventRecorder, Notice
 from cloudgraft.kube.objects import Node
+from cloudgraft.sdk.common.ratelimit import RepeatLimit
 from tests.conditions import until
 from tests.kube_api import KubeApi
 
@@ -75,6 +76,28 @@ async def test_the_same_reason_is_written_once_a_minute_and_others_no_faster_tha
     await written(api, "default", 24)
     assert [event["reason"] for event in events(api, "kube-system")] == ["GuardHit"]
     assert len(events(api, "default")) <= 25
+
+
+async def test_the_next_event_says_how_many_like_it_were_not_written(
+    api: KubeApi, recorder: EventRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(recorder, "_repeats", RepeatLimit(clock=lambda: now[0]))
+    for _ in range(10):
+        recorder.record(Notice(reason="JoinFailed", message="it did not join", node=NODE))
+    now[0] += 61
+    recorder.record(Notice(reason="JoinFailed", message="x" * 5000, node=NODE))
+    _, last = sorted(await written(api, "default", 2), key=lambda event: len(event["message"]))
+    assert last["message"].endswith(" (and 9 more since the last one: see cloudgraft events)")
+    assert len(last["message"]) == 1024
+
+
+async def test_a_deployment_that_is_not_there_is_answered_with_the_key_to_set(
+    recorder: EventRecorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "cloudgraft.kube"):
+        recorder.record(Notice(reason="GuardHit", message="a guard refused a machine"))
+        await until(lambda: "set kubernetes.events.deployment" in caplog.text, what="the log says what to do")
 
 
 async def test_events_that_cannot_be_written_are_reported_once_and_the_next_ones_are_tried(

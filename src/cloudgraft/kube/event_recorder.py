@@ -7,14 +7,14 @@ import logging
 import secrets
 import socket
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from cloudgraft.kube.objects import Manifest, Node, custom_kind
 from cloudgraft.kube.rights import NODE_EVENTS_NAMESPACE
 from cloudgraft.sdk.common.ratelimit import RepeatLimit, TokenBucket
-from cloudgraft.sdk.errors import CloudgraftError
+from cloudgraft.sdk.errors import CloudgraftError, NotFoundError
 
 if TYPE_CHECKING:
     from cloudgraft.kube.client import KubeClient
@@ -35,6 +35,7 @@ class Notice:
     reason: str  # one CamelCase word, such as GuardHit
     message: str
     node: Node | None = None
+    more: int = 0  # like it, about the same object, that were not written since the last one
 
 
 class EventRecorder:
@@ -58,10 +59,14 @@ class EventRecorder:
 
     def record(self, notice: Notice) -> None:
         """Queues a notice, unless there were too many. Never waits."""
-        about = notice.node.uid if notice.node is not None else ""
-        if self._repeats.admit((about, notice.reason)) is None or not self._rate.take():
+        if not self._rate.has():
             return
-        self._waiting.append(notice)
+        about = notice.node.uid if notice.node is not None else ""
+        dropped = self._repeats.admit((about, notice.reason))
+        if dropped is None:
+            return
+        self._rate.take()
+        self._waiting.append(replace(notice, more=dropped))
         self._news.set()
 
     async def run(self) -> None:
@@ -89,7 +94,11 @@ class EventRecorder:
 
     async def _own_reference(self) -> Manifest:
         if not self._own_uid:
-            own = await self._client.get(_DEPLOYMENTS, self._deployment, namespace=self._namespace)
+            try:
+                own = await self._client.get(_DEPLOYMENTS, self._deployment, namespace=self._namespace)
+            except NotFoundError as error:
+                hint = "set kubernetes.events.deployment and namespace to cloudgraft's own Deployment"
+                raise NotFoundError(f"{error.message}: {hint}") from error
             self._own_uid = own.uid
         return {
             "apiVersion": "apps/v1",
@@ -104,6 +113,11 @@ def _reference(node: Node) -> Manifest:
     return {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid}
 
 
+def _message(notice: Notice) -> str:
+    end = f" (and {notice.more} more since the last one: see cloudgraft events)" if notice.more else ""
+    return notice.message[: _LONGEST - len(end)] + end
+
+
 def _manifest(notice: Notice, about: Manifest, namespace: str) -> Manifest:
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
@@ -113,7 +127,7 @@ def _manifest(notice: Notice, about: Manifest, namespace: str) -> Manifest:
         "involvedObject": about,
         "type": "Warning",
         "reason": notice.reason,
-        "message": notice.message[:_LONGEST],
+        "message": _message(notice),
         "source": {"component": "cloudgraft"},
         "reportingComponent": "cloudgraft",
         "reportingInstance": socket.gethostname(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cloudgraft.sdk.common.ratelimit import LogLimit, TokenBucket
+from cloudgraft.sdk.common.ratelimit import LogLimit, RepeatLimit, TokenBucket
 
 
 class Clock:
@@ -68,3 +68,15 @@ def test_the_last_report_does_not_wait() -> None:
     report = limit.dropped(is_last=True)
     assert report is not None
     assert (report.lines, report.size) == (1, 4)
+
+
+def test_names_that_never_come_back_leave_room_for_others() -> None:
+    clock = Clock()
+    limit = RepeatLimit(clock=clock)
+    for number in range(100):
+        assert [limit.admit(number), limit.admit(number)] == [0, None]  # each has one that was dropped
+    assert limit.admit("it shares a place") == 0
+    assert limit.admit("with all that find no room") is None
+    clock.now += 3601
+    assert limit.admit("one") == 0
+    assert limit.admit("another") == 0

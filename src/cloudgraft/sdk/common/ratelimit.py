@@ -121,6 +121,7 @@ class LogLimit:
 
 _MOST_NAMED: Final = 100  # clients with a line of their own; the others share one
 _EVERY: Final = 60.0  # seconds between two lines about one client
+_FORGET: Final = 3600.0  # seconds until a count that nobody asked for again is given up, when there is no room
 
 
 class RepeatLimit:
@@ -136,7 +137,11 @@ class RepeatLimit:
         now = self._clock()
         with self._lock:
             if who not in self._seen and len(self._seen) >= _MOST_NAMED:
-                self._seen = {name: seen for name, seen in self._seen.items() if seen[1] or now - seen[0] < _EVERY}
+                self._seen = {
+                    name: (at, dropped)
+                    for name, (at, dropped) in self._seen.items()
+                    if now - at < (_FORGET if dropped else _EVERY)
+                }
                 who = who if len(self._seen) < _MOST_NAMED else None
             at, dropped = self._seen.get(who, (now - _EVERY, 0))
             is_due = now - at >= _EVERY
