@@ -180,15 +180,18 @@ async def test_the_account_of_the_configuration_is_asked_for_its_own_rights(
 ) -> None:
     """Only that one: what somebody else's kubeconfig may do says nothing of cloudgraft."""
     with_autoscaler(api)
-    api.denied = {("delete", "nodes"), ("create", "secrets")}
+    api.denied = {("delete", "nodes"), ("create", "secrets"), ("get", "deployments")}
     api.kubeconfig(tmp_path)
-    kubernetes = "kubernetes: {kubeconfig: kubeconfig}\njoin: {template: kubeadm, server: https://10.0.0.1:6443}\n"
+    events = "events: {deployment: cloudgraft, namespace: apps}"
+    join = "join: {template: kubeadm, server: https://10.0.0.1:6443}\n"
+    kubernetes = f"kubernetes: {{kubeconfig: kubeconfig, {events}}}\n{join}"
     groups = "clouds: {sim: {driver: simulated}}\nnodeGroups: [{id: g, cloud: sim, maxSize: 3}]\n"
     rewrite(config, CONFIG.replace("providers: [{type: memory}]\n", kubernetes + groups))
     findings = examine(await gather(Sources(config=config)))
     assert {finding.what for finding in findings if finding.entry.id == "right-missing"} == {
         "it may not delete nodes, which kubernetes.removeNodes needs",
         "it may not create secrets in the namespace kube-system, which join.token needs",
+        "it may not get deployments.apps in the namespace apps, which kubernetes.events needs",
     }
     found = await ids(Sources(config=config, kubeconfig=tmp_path / "kubeconfig"))
     assert "right-missing" not in found

@@ -37,7 +37,7 @@ class NodeCare:
     sets_provider_id: bool = False
     labels_nodes: bool = False
     removes_nodes: bool = False
-    writes_events: bool = False
+    events_namespace: str = ""  # of cloudgraft's own Deployment, about which it writes Events; empty: it writes none
     match_by: tuple[str, ...] = ("name",)
     mints_tokens: bool = False
     leaves_provider_ids: bool = False  # every cloud declares that another component sets them

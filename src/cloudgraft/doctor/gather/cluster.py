@@ -18,7 +18,7 @@ from cloudgraft.doctor.inputs import Autoscaler, CloudConfigSeen, Cluster, Mount
 from cloudgraft.doctor.releases import Flags, Release, needed_rights
 from cloudgraft.kube.errors import ExpiredError
 from cloudgraft.kube.objects import NODES, Node
-from cloudgraft.kube.rights import RIGHTS, Feature
+from cloudgraft.kube.rights import OWN_NAMESPACE, RIGHTS, Feature, Right
 from cloudgraft.sdk.common.extras import check_installed
 from cloudgraft.sdk.errors import CloudgraftError, NotFoundError, UnavailableError
 
@@ -431,6 +431,12 @@ def _is_controller(name: str) -> bool:
     return _CONTROLLER in name and "operator" not in name
 
 
+def _where_it_is_needed(feature: Feature, care: NodeCare) -> Iterator[Right]:
+    for right in RIGHTS[feature]:
+        is_own = feature is Feature.EVENTS and right.namespace == OWN_NAMESPACE
+        yield replace(right, namespace=care.events_namespace) if is_own else right
+
+
 async def _missing_rights(reader: ApiReader, care: NodeCare) -> dict[str, str]:
     """The rights that cloudgraft's own account lacks, and the configuration keys that need them."""
     uses = {
@@ -438,12 +444,12 @@ async def _missing_rights(reader: ApiReader, care: NodeCare) -> dict[str, str]:
         Feature.PROVIDER_ID: care.sets_provider_id,
         Feature.LABELS: care.labels_nodes,
         Feature.REMOVAL: care.removes_nodes,
-        Feature.EVENTS: care.writes_events,
+        Feature.EVENTS: bool(care.events_namespace),
         Feature.TOKENS: care.mints_tokens,
     }
     missing: dict[str, str] = {}
     for feature, is_used in uses.items():
-        for right in RIGHTS[feature] if is_used else ():
+        for right in _where_it_is_needed(feature, care) if is_used else ():
             try:
                 is_allowed = await reader.client.may(right)
             except NotFoundError:  # an API without authorization allows everything

@@ -100,7 +100,7 @@ def _node_care(config: Config) -> NodeCare | None:
         sets_provider_id=kubernetes.set_provider_id,
         labels_nodes=kubernetes.label_nodes,
         removes_nodes=kubernetes.remove_nodes,
-        writes_events=kubernetes.events is not None,
+        events_namespace=kubernetes.events.namespace if kubernetes.events is not None else "",
         match_by=kubernetes.match_by,
         mints_tokens=any(_mints(join) for join in config.joins().values()),
         leaves_provider_ids=bool(config.clouds) and all(map(_leaves_provider_ids, config.clouds.values())),
