@@ -9,7 +9,7 @@ from typing import Final
 
 from cloudgraft.engine.groups.specs import GuardLimits
 from cloudgraft.engine.machines.decide import failure
-from cloudgraft.engine.machines.states import is_released
+from cloudgraft.engine.machines.states import may_cost
 from cloudgraft.sdk.errors import ErrorClass
 from cloudgraft.store.records import ErrorRecord, Event, MachineRecord, Presence, State
 
@@ -71,7 +71,7 @@ def tally(records: Iterable[MachineRecord], strays: Iterable[Stray], now: float,
             total.machines += 1
             total.waiting += 1
             total.spend += hourly
-        elif record.state is State.CREATING or (record.presence is not Presence.NONE and not is_released(record)):
+        elif may_cost(record):
             total.machines += 1
             total.spend += hourly
         if record.attempt_at is not None and record.attempt_at > now - HOUR:

@@ -125,6 +125,11 @@ def is_released(record: MachineRecord) -> bool:
     return record.state is State.GONE and record.presence is Presence.PRESENT
 
 
+def may_cost(record: MachineRecord) -> bool:
+    """Whether its cloud may have the machine and charge for it now; not one that an operator released."""
+    return record.state is State.CREATING or (record.presence is not Presence.NONE and not is_released(record))
+
+
 def was_released(record: MachineRecord) -> bool:
     """Whether an operator released it, even if its cloud has stopped listing it since."""
     is_over = record.state is State.GONE and record.error is not None and record.error.code == RELEASED

@@ -16,13 +16,13 @@ from cloudgraft.engine.durations import Durations
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.fleet import Group
 from cloudgraft.engine.machines.breaker import Breaker
-from cloudgraft.engine.machines.states import is_released
+from cloudgraft.engine.machines.states import may_cost
 from cloudgraft.engine.new_records import KINDS
 from cloudgraft.engine.ownership.orphans import OrphanKind
 from cloudgraft.engine.reconcile.worker import Worker
 from cloudgraft.engine.reporting.webhook import Webhook
 from cloudgraft.sdk.errors import ErrorClass, UnavailableError
-from cloudgraft.store.records import Event, MachineRecord, Presence, State
+from cloudgraft.store.records import Event, MachineRecord, State
 
 T = TypeVar("T")
 _STATES: Final = tuple(state for state in State if state is not State.GONE)
@@ -179,7 +179,7 @@ class EngineMetrics(Collector):
         yield "cloudgraft_group_oldest_pending_seconds", (id_, cloud), max(0.0, now - min(pending, default=now))
         hourly: dict[str, Decimal] = {group.spec.price.currency: Decimal(0)} if group.spec.price else {}
         for record in records:
-            if record.hourly is not None and _exists(record):
+            if record.hourly is not None and may_cost(record):
                 hourly[record.currency] = hourly.get(record.currency, Decimal(0)) + record.hourly
         for currency, amount in hourly.items():
             yield "cloudgraft_group_hourly_cost", (id_, cloud, currency), float(amount)
@@ -270,11 +270,6 @@ def _add(family: Metric, labels: tuple[str, ...], value: float | Durations) -> N
 
 def _class(*, is_short: bool) -> str:
     return "out_of_resources" if is_short else "other"
-
-
-def _exists(record: MachineRecord) -> bool:
-    """Whether it may cost money now, as the guards count it."""
-    return record.state is State.CREATING or (record.presence is not Presence.NONE and not is_released(record))
 
 
 def _is_pending(record: MachineRecord, worker: Worker | None) -> bool:
