@@ -41,18 +41,23 @@ SPEND = 'cloud="", guard="maxSpendPerDay"'
 COUNT = series("cloudgraft_rpc_duration_seconds_count", 'rpc="Refresh"')
 FAST = series("cloudgraft_rpc_duration_seconds_bucket", 'rpc="Refresh", le="2.5"')
 INFO = series("cloudgraft_transport_info", 'transport="grpcio"')
+OPS = series("cloudgraft_connections_limit", 'listener="ops"')
+OTHER = OPS.replace('job="cloudgraft"', 'job="other"')
 LAST_CALL = series("cloudgraft_last_allowed_call_timestamp_seconds")
 LIMIT = series("cloudgraft_connections_limit", 'listener="autoscaler"')
 OPEN = series("cloudgraft_connections", 'listener="autoscaler"')
 REFUSED = series("cloudgraft_refused_clients_total", 'listener="autoscaler", reason="unknown"')
 
 CASES = {
-    "CloudgraftAbsent": Case(10, {INFO: "1x4 stale"}, {INFO: "1x30"}),
+    # The last of all installations; and replicas of one, of which another goes on.
+    "CloudgraftAbsent": Case(
+        10, {OPS: "64x4 stale"}, {OPS: "64x4 stale", OPS.replace('instance="a"', 'instance="b"'): "64x40"}
+    ),
     # The other replica is not called: it must not count.
     "CloudgraftNobodyGetsIn": Case(
         16,
-        {LAST_CALL: "0+60x5 300x30", LAST_CALL.replace('"a"', '"b"'): "0x40"},
-        {LAST_CALL: "0+60x40", LAST_CALL.replace('"a"', '"b"'): "0x40"},
+        {LAST_CALL: "0+60x5 300x30", LAST_CALL.replace('"a"', '"b"'): "0x40", INFO: "1x40"},
+        {LAST_CALL: "0+60x40", LAST_CALL.replace('"a"', '"b"'): "0x40", INFO: "1x40"},
     ),
     "CloudgraftNoLeader": Case(
         7,
@@ -141,6 +146,27 @@ CASES = {
     ),
 }
 
+# What one case of an alert cannot show.
+MORE = (
+    # One installation of two is gone.
+    ("CloudgraftAbsent", Case(10, {OPS: "64x4 stale", OTHER: "64x40"}, {OPS: "64x40", OTHER: "64x40"})),
+    # None was ever there; and a node manager alone, which has no transport.
+    ("CloudgraftAbsent", Case(5, {}, {OPS: "64x40", LAST_CALL: "0x40"})),
+    # A node manager has no autoscaler that calls it, beside a server of another job that is called.
+    (
+        "CloudgraftNobodyGetsIn",
+        Case(
+            16,
+            {LAST_CALL: "0+60x5 300x30", INFO: "1x40"},
+            {
+                LAST_CALL.replace('job="cloudgraft"', 'job="other"'): "0x40",
+                LAST_CALL: "0+60x40",
+                INFO: "1x40",
+            },
+        ),
+    ),
+)
+
 
 def test_every_alert_has_a_case() -> None:
     assert list(CASES) == [rule["alert"] for rule in alerts()]
@@ -162,10 +188,25 @@ def _tests(alert: str, case: Case) -> list[dict[str, Any]]:
     return [group(f"{alert} fires", case.fires, [before, after]), group(f"{alert} is quiet", case.quiet, never)]
 
 
+def _after_a_day() -> dict[str, Any]:
+    """An installation that was removed is forgotten, while another goes on."""
+    alert, gone = "CloudgraftAbsent", 4 + 24 * 60
+    return {
+        "name": f"{alert} ends",
+        "interval": "1m",
+        "input_series": [{"series": OPS, "values": "64x4 stale"}, {"series": OTHER, "values": f"64x{gone + 10}"}],
+        "promql_expr_test": [
+            _firing(alert, gone - 1, is_expected=True),
+            _firing(alert, gone + 1, is_expected=False),
+        ],
+    }
+
+
 @pytest.mark.thorough
 @needs_programs("promtool")
 def test_each_alert_fires_at_its_time_and_not_otherwise(tmp_path: Path) -> None:
-    tests = [test for alert, case in CASES.items() for test in _tests(alert, case)]
+    tests = [test for alert, case in (*CASES.items(), *MORE) for test in _tests(alert, case)]
+    tests.append(_after_a_day())
     document = {"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}
     (tmp_path / "tests.yaml").write_text(yaml.safe_dump(document))
     done = subprocess.run(
