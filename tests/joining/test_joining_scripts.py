@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +22,7 @@ from tests.needs import needs_programs
 SECRET: Final = "0123456789abcdef"
 CA: Final = new_authority(Validity.days(3)).certificate_pem.decode()
 KUBEADM_CONFIG: Final = "/etc/kubernetes/cloudgraft-join.yaml"
+KUBELET_CERTIFICATE: Final = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 LOG: Final = "/var/log/cloudgraft-join.log"
 FAILED: Final = "/var/lib/cloudgraft/join-failed"
 _OF_THE_MACHINE: Final = re.compile("/(?:etc|var|proc)/")
@@ -64,6 +66,9 @@ END
 """,
     # The agent that was started asks its server by itself, and gets its certificate when the server is there.
     "systemctl": f"""{_NOTED}
+if [ "$1" = is-active ] && fails running; then
+  exit 3
+fi
 if [ "$1" = start ] && [ -n "$CERTIFICATE" ] && ! fails server; then
   mkdir -p "${{CERTIFICATE%/*}}"
   echo certificate >"$CERTIFICATE"
@@ -92,7 +97,7 @@ class Machine:
 
     def order(self, **failures: int) -> None:
         """How often what fails."""
-        for name in ("join", "download", "install", "server"):
+        for name in ("join", "ending", "running", "download", "install", "server"):
             (self._state / name).write_text(f"{failures.get(name, 0)}\n")
 
     def boot(self, user_data: str) -> subprocess.CompletedProcess[str]:
@@ -102,6 +107,7 @@ class Machine:
             path = self.file(entry["path"])
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(self._moved(entry["content"]))
+            os.utime(path, (time.time() - 60.0,) * 2)  # cloud-init writes files long before it runs commands
         lines = [one if isinstance(one, str) else shlex.join(one) for one in document["runcmd"]]
         certificate = f"/var/lib/rancher/{self._template}/agent/kubelet.kubeconfig"
         environment = {
@@ -197,20 +203,48 @@ async def test_what_runs_before_the_join_cannot_hide_that_it_failed(tmp_path: Pa
     has_failed(machine, machine.boot(await user_data("kubeadm", commands=["true"])), "does not answer")
 
 
+STOP, START, LOOK = "systemctl stop kubelet", "systemctl start kubelet", "systemctl is-active --quiet kubelet"
+
+
+def made_at(path: str, when: str) -> list[str]:
+    """Commands that make a file of the machine."""
+    return [f"mkdir -p {path.rpartition('/')[0]}", f"echo text >{path}", f"touch -d '{when}' {path}"]
+
+
 async def test_a_kubelet_that_got_its_certificate_late_is_left_alone(tmp_path: Path) -> None:
     """By then the token may be gone: a reset would end a node that works."""
     machine = Machine(tmp_path, "kubeadm")
     machine.order(join=999)
-    text = await user_data("kubeadm", commands=["touch -d '+1 hour' /etc/kubernetes/kubelet.conf"])
+    text = await user_data("kubeadm", commands=made_at(KUBELET_CERTIFICATE, "+1 hour"))
     has_joined(machine, machine.boot(text))
-    assert machine.calls("kubeadm", "systemctl") == [JOIN, "systemctl stop kubelet", "systemctl start kubelet"]
+    assert machine.calls("kubeadm", "systemctl") == [JOIN, STOP, START, *[LOOK] * 4]
+    assert not machine.file(KUBEADM_CONFIG).exists()
+
+
+async def test_a_kubelet_that_only_asks_for_a_certificate_has_not_joined(tmp_path: Path) -> None:
+    """It writes its kubelet.conf first; nobody may ever approve what it asks for."""
+    machine = Machine(tmp_path, "kubeadm")
+    machine.order(join=1)
+    text = await user_data("kubeadm", commands=made_at("/etc/kubernetes/kubelet.conf", "+1 hour"))
+    has_joined(machine, machine.boot(text))
+    assert machine.calls("kubeadm", "systemctl") == [JOIN, STOP, RESET, JOIN]
+
+
+async def test_a_kubelet_that_has_its_certificate_and_does_not_keep_running_has_not_joined(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "kubeadm")
+    machine.order(join=999, running=1)
+    done = machine.boot(await user_data("kubeadm", commands=made_at(KUBELET_CERTIFICATE, "+1 hour")))
+    has_joined(machine, done)
+    assert machine.calls("kubeadm", "systemctl") == [JOIN, STOP, START, LOOK, STOP, START, *[LOOK] * 4]
+    assert machine.calls("journalctl") == ["journalctl --no-pager --lines 5 --output cat --unit kubelet.service"]
+    assert "does not keep running" in done.stdout
 
 
 async def test_what_an_image_has_brought_along_is_no_certificate(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "kubeadm")
     machine.order(join=1)
-    older = "touch -d '-1 hour' /etc/kubernetes/kubelet.conf"
-    text = await user_data("kubeadm", criSocket="unix:///run/c.sock", commands=[older])
+    older = made_at(KUBELET_CERTIFICATE, "-1 hour")
+    text = await user_data("kubeadm", criSocket="unix:///run/c.sock", commands=older)
     has_joined(machine, machine.boot(text))
     assert machine.calls("kubeadm") == [JOIN, f"{RESET} --cri-socket unix:///run/c.sock", JOIN]
 
