@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
+import stat
 import subprocess
 import time
 from collections.abc import Mapping
@@ -37,6 +39,11 @@ _PROGRAMS: Final = {
 read -r left <"$STATE/$1" && [ "$left" -gt 0 ] && echo $((left - 1)) >"$STATE/$1"
 """,
     "kubeadm": f"""{_NOTED}
+echo made >"$STATE/made"
+if [ -n "$ENDLESS" ]; then
+  echo "waits for an API server that says nothing"
+  exec tail -f /dev/null
+fi
 if [ "$1" = join ] && fails join; then
   echo "error: the API server does not answer"
   exit 7
@@ -46,6 +53,17 @@ fi
     "sleep": f"""{_NOTED}
 read -r up _ <"$UPTIME"
 echo "$((${{up%.*}} + $1)).25 7.00" >"$UPTIME"
+""",
+    # Really stops what does not end, but does not let the test wait so long.
+    "timeout": f"""{_NOTED}
+if fails ending; then
+  ENDLESS=yes "$REAL_TIMEOUT" "$1" "$2" 1 sh -c 'shift 3; "$@"' sh "$@"
+  status=$?
+  sleep "$3"
+  exit "$status"
+fi
+shift 3
+exec "$@"
 """,
     "journalctl": f"""{_NOTED}
 echo "the server does not take the token"
@@ -114,13 +132,24 @@ class Machine:
             "PATH": f"{self._bin}:{os.environ['PATH']}",
             "CALLS": str(self._calls),
             "STATE": str(self._state),
+            "REAL_TIMEOUT": str(shutil.which("timeout")),
             "UPTIME": str(self._uptime),
             "CERTIFICATE": str(self.file(certificate)) if self._template in {"k3s", "rke2"} else "",
         }
         script = re.sub("^sh ", f"{self._shell} ", self._moved("\n".join(lines)), flags=re.MULTILINE)
+        command = [self._shell, "-c", script]
         return subprocess.run(
-            [self._shell, "-c", script], env=environment, capture_output=True, text=True, timeout=60.0, check=False
+            command, env=environment, umask=0o022, capture_output=True, text=True, timeout=60.0, check=False
         )
+
+    @property
+    def limits(self) -> list[int]:
+        """How long each try might have taken."""
+        return [int(call.split()[3]) for call in self.calls("timeout")]
+
+    def made_mode(self) -> int:
+        """The mode of a file that the command of a try has made."""
+        return mode(self._state / "made")
 
     @property
     def waited(self) -> list[int]:
@@ -138,6 +167,10 @@ class Machine:
 
     def _moved(self, text: str) -> str:
         return _OF_THE_MACHINE.sub(lambda found: f"{self.root}{found[0]}", text)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
 
 
 async def user_data(template: str, **values: Any) -> str:
@@ -194,13 +227,25 @@ async def test_a_machine_gives_up_when_its_token_has_ended(tmp_path: Path) -> No
     assert machine.waited[:5] == [5, 10, 20, 40, 60]
     assert set(machine.waited[5:]) == {60}
     assert 1800 - 60 <= sum(machine.waited) < 1800
+    assert machine.limits[:3] == [1800, 1795, 1785]
+    assert min(machine.limits) == machine.limits[-1] == 60, "the last try has a minute"
     assert machine.file(KUBEADM_CONFIG).exists(), "the clean-up is for those that have joined"
+    assert mode(machine.file(LOG)) == mode(machine.file(FAILED)) == 0o600
+    assert machine.made_mode() == 0o644, "others must be able to read what kubeadm makes"
 
 
 async def test_what_runs_before_the_join_cannot_hide_that_it_failed(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "kubeadm")
     machine.order(join=999)
     has_failed(machine, machine.boot(await user_data("kubeadm", commands=["true"])), "does not answer")
+
+
+async def test_a_try_that_does_not_end_is_stopped(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "kubeadm")
+    machine.order(ending=1)
+    done = machine.boot(await user_data("kubeadm"))
+    has_failed(machine, done, "did not end within 1800 s and was stopped")
+    assert machine.limits == [1800]
 
 
 STOP, START, LOOK = "systemctl stop kubelet", "systemctl start kubelet", "systemctl is-active --quiet kubelet"
