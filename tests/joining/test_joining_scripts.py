@@ -312,10 +312,12 @@ async def test_an_agent_is_installed_once_and_started_until_its_server_takes_it(
     done = machine.boot(await user_data(template, version="v1.34.1"))
     has_joined(machine, done)
     assert len(machine.calls("curl")) == 3
+    assert "--connect-timeout 15 --max-time 300" in machine.calls("curl")[0]
     assert machine.calls("curl")[0].endswith(f"-o /var/lib/cloudgraft/install.sh https://get.{template}.io")
     assert machine.calls("installer") == [_INSTALLED[template]]
     started = [f"systemctl enable {template}-agent.service", f"systemctl start --no-block {template}-agent.service"]
-    assert machine.calls("systemctl") == started * 2
+    stopped = f"systemctl stop {template}-agent.service"
+    assert machine.calls("systemctl") == [stopped, *started * 2], "one that runs already must read the configuration"
     log = machine.file(LOG).read_text()
     assert "Could not resolve host" in log
     assert "the installer finds no release" in log
@@ -330,6 +332,27 @@ async def test_an_agent_whose_server_never_takes_it_has_failed(tmp_path: Path, t
     has_failed(machine, done, "the server does not take the token")
     assert machine.calls("curl", "installer") == []
     assert sum(machine.waited) < 1800 + 60, "no try begins after the token's end"
+
+
+@pytest.mark.parametrize("template", ["k3s", "rke2"])
+async def test_the_certificate_of_an_image_is_not_that_of_its_machine(tmp_path: Path, template: str) -> None:
+    machine = Machine(tmp_path, template)
+    machine.order(server=1)
+    brought = made_at(f"/var/lib/rancher/{template}/agent/kubelet.kubeconfig", "-1 hour")
+    done = machine.boot(await user_data(template, install=False, commands=brought))
+    has_joined(machine, done)
+    assert "joined in try 2" in done.stdout
+
+
+@pytest.mark.parametrize("template", ["k3s", "rke2"])
+@pytest.mark.parametrize(("then", "installs"), [("v1.34.1", 1), ("v1.35.0", 2)])
+async def test_an_installation_of_another_version_is_not_enough(
+    tmp_path: Path, template: str, then: str, installs: int
+) -> None:
+    machine = Machine(tmp_path, template)
+    for version in ("v1.34.1", then):
+        has_joined(machine, machine.boot(await user_data(template, version=version)))
+    assert len(machine.calls("installer")) == installs
 
 
 # -- cloud-init's own word ---------------------------------------------------------------------------------------------
