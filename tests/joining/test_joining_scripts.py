@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
+import stat
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +24,7 @@ from tests.needs import needs_programs
 SECRET: Final = "0123456789abcdef"
 CA: Final = new_authority(Validity.days(3)).certificate_pem.decode()
 KUBEADM_CONFIG: Final = "/etc/kubernetes/cloudgraft-join.yaml"
+KUBELET_CERTIFICATE: Final = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 LOG: Final = "/var/log/cloudgraft-join.log"
 FAILED: Final = "/var/lib/cloudgraft/join-failed"
 _OF_THE_MACHINE: Final = re.compile("/(?:etc|var|proc)/")
@@ -35,6 +39,11 @@ _PROGRAMS: Final = {
 read -r left <"$STATE/$1" && [ "$left" -gt 0 ] && echo $((left - 1)) >"$STATE/$1"
 """,
     "kubeadm": f"""{_NOTED}
+echo made >"$STATE/made"
+if [ -n "$ENDLESS" ]; then
+  echo "waits for an API server that says nothing"
+  exec tail -f /dev/null
+fi
 if [ "$1" = join ] && fails join; then
   echo "error: the API server does not answer"
   exit 7
@@ -44,6 +53,17 @@ fi
     "sleep": f"""{_NOTED}
 read -r up _ <"$UPTIME"
 echo "$((${{up%.*}} + $1)).25 7.00" >"$UPTIME"
+""",
+    # Really stops what does not end, but does not let the test wait so long.
+    "timeout": f"""{_NOTED}
+if fails ending; then
+  ENDLESS=yes "$REAL_TIMEOUT" "$1" "$2" 1 sh -c 'shift 3; "$@"' sh "$@"
+  status=$?
+  sleep "$3"
+  exit "$status"
+fi
+shift 3
+exec "$@"
 """,
     "journalctl": f"""{_NOTED}
 echo "the server does not take the token"
@@ -64,6 +84,9 @@ END
 """,
     # The agent that was started asks its server by itself, and gets its certificate when the server is there.
     "systemctl": f"""{_NOTED}
+if [ "$1" = is-active ] && fails running; then
+  exit 3
+fi
 if [ "$1" = start ] && [ -n "$CERTIFICATE" ] && ! fails server; then
   mkdir -p "${{CERTIFICATE%/*}}"
   echo certificate >"$CERTIFICATE"
@@ -92,7 +115,7 @@ class Machine:
 
     def order(self, **failures: int) -> None:
         """How often what fails."""
-        for name in ("join", "download", "install", "server"):
+        for name in ("join", "ending", "running", "download", "install", "server"):
             (self._state / name).write_text(f"{failures.get(name, 0)}\n")
 
     def boot(self, user_data: str) -> subprocess.CompletedProcess[str]:
@@ -102,19 +125,31 @@ class Machine:
             path = self.file(entry["path"])
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(self._moved(entry["content"]))
+            os.utime(path, (time.time() - 60.0,) * 2)  # cloud-init writes files long before it runs commands
         lines = [one if isinstance(one, str) else shlex.join(one) for one in document["runcmd"]]
         certificate = f"/var/lib/rancher/{self._template}/agent/kubelet.kubeconfig"
         environment = {
             "PATH": f"{self._bin}:{os.environ['PATH']}",
             "CALLS": str(self._calls),
             "STATE": str(self._state),
+            "REAL_TIMEOUT": str(shutil.which("timeout")),
             "UPTIME": str(self._uptime),
             "CERTIFICATE": str(self.file(certificate)) if self._template in {"k3s", "rke2"} else "",
         }
         script = re.sub("^sh ", f"{self._shell} ", self._moved("\n".join(lines)), flags=re.MULTILINE)
+        command = [self._shell, "-c", script]
         return subprocess.run(
-            [self._shell, "-c", script], env=environment, capture_output=True, text=True, timeout=60.0, check=False
+            command, env=environment, umask=0o022, capture_output=True, text=True, timeout=60.0, check=False
         )
+
+    @property
+    def limits(self) -> list[int]:
+        """How long each try might have taken."""
+        return [int(call.split()[3]) for call in self.calls("timeout")]
+
+    def made_mode(self) -> int:
+        """The mode of a file that the command of a try has made."""
+        return mode(self._state / "made")
 
     @property
     def waited(self) -> list[int]:
@@ -132,6 +167,10 @@ class Machine:
 
     def _moved(self, text: str) -> str:
         return _OF_THE_MACHINE.sub(lambda found: f"{self.root}{found[0]}", text)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
 
 
 async def user_data(template: str, **values: Any) -> str:
@@ -188,7 +227,11 @@ async def test_a_machine_gives_up_when_its_token_has_ended(tmp_path: Path) -> No
     assert machine.waited[:5] == [5, 10, 20, 40, 60]
     assert set(machine.waited[5:]) == {60}
     assert 1800 - 60 <= sum(machine.waited) < 1800
+    assert machine.limits[:3] == [1800, 1795, 1785]
+    assert min(machine.limits) == machine.limits[-1] == 60, "the last try has a minute"
     assert machine.file(KUBEADM_CONFIG).exists(), "the clean-up is for those that have joined"
+    assert mode(machine.file(LOG)) == mode(machine.file(FAILED)) == 0o600
+    assert machine.made_mode() == 0o644, "others must be able to read what kubeadm makes"
 
 
 async def test_what_runs_before_the_join_cannot_hide_that_it_failed(tmp_path: Path) -> None:
@@ -197,20 +240,56 @@ async def test_what_runs_before_the_join_cannot_hide_that_it_failed(tmp_path: Pa
     has_failed(machine, machine.boot(await user_data("kubeadm", commands=["true"])), "does not answer")
 
 
+async def test_a_try_that_does_not_end_is_stopped(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "kubeadm")
+    machine.order(ending=1)
+    done = machine.boot(await user_data("kubeadm"))
+    has_failed(machine, done, "did not end within 1800 s and was stopped")
+    assert machine.limits == [1800]
+
+
+STOP, START, LOOK = "systemctl stop kubelet", "systemctl start kubelet", "systemctl is-active --quiet kubelet"
+
+
+def made_at(path: str, when: str) -> list[str]:
+    """Commands that make a file of the machine."""
+    return [f"mkdir -p {path.rpartition('/')[0]}", f"echo text >{path}", f"touch -d '{when}' {path}"]
+
+
 async def test_a_kubelet_that_got_its_certificate_late_is_left_alone(tmp_path: Path) -> None:
     """By then the token may be gone: a reset would end a node that works."""
     machine = Machine(tmp_path, "kubeadm")
     machine.order(join=999)
-    text = await user_data("kubeadm", commands=["touch -d '+1 hour' /etc/kubernetes/kubelet.conf"])
+    text = await user_data("kubeadm", commands=made_at(KUBELET_CERTIFICATE, "+1 hour"))
     has_joined(machine, machine.boot(text))
-    assert machine.calls("kubeadm", "systemctl") == [JOIN, "systemctl stop kubelet", "systemctl start kubelet"]
+    assert machine.calls("kubeadm", "systemctl") == [JOIN, STOP, START, *[LOOK] * 4]
+    assert not machine.file(KUBEADM_CONFIG).exists()
+
+
+async def test_a_kubelet_that_only_asks_for_a_certificate_has_not_joined(tmp_path: Path) -> None:
+    """It writes its kubelet.conf first; nobody may ever approve what it asks for."""
+    machine = Machine(tmp_path, "kubeadm")
+    machine.order(join=1)
+    text = await user_data("kubeadm", commands=made_at("/etc/kubernetes/kubelet.conf", "+1 hour"))
+    has_joined(machine, machine.boot(text))
+    assert machine.calls("kubeadm", "systemctl") == [JOIN, STOP, RESET, JOIN]
+
+
+async def test_a_kubelet_that_has_its_certificate_and_does_not_keep_running_has_not_joined(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "kubeadm")
+    machine.order(join=999, running=1)
+    done = machine.boot(await user_data("kubeadm", commands=made_at(KUBELET_CERTIFICATE, "+1 hour")))
+    has_joined(machine, done)
+    assert machine.calls("kubeadm", "systemctl") == [JOIN, STOP, START, LOOK, STOP, START, *[LOOK] * 4]
+    assert machine.calls("journalctl") == ["journalctl --no-pager --lines 5 --output cat --unit kubelet.service"]
+    assert "does not keep running" in done.stdout
 
 
 async def test_what_an_image_has_brought_along_is_no_certificate(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "kubeadm")
     machine.order(join=1)
-    older = "touch -d '-1 hour' /etc/kubernetes/kubelet.conf"
-    text = await user_data("kubeadm", criSocket="unix:///run/c.sock", commands=[older])
+    older = made_at(KUBELET_CERTIFICATE, "-1 hour")
+    text = await user_data("kubeadm", criSocket="unix:///run/c.sock", commands=older)
     has_joined(machine, machine.boot(text))
     assert machine.calls("kubeadm") == [JOIN, f"{RESET} --cri-socket unix:///run/c.sock", JOIN]
 
@@ -233,10 +312,12 @@ async def test_an_agent_is_installed_once_and_started_until_its_server_takes_it(
     done = machine.boot(await user_data(template, version="v1.34.1"))
     has_joined(machine, done)
     assert len(machine.calls("curl")) == 3
+    assert "--connect-timeout 15 --max-time 300" in machine.calls("curl")[0]
     assert machine.calls("curl")[0].endswith(f"-o /var/lib/cloudgraft/install.sh https://get.{template}.io")
     assert machine.calls("installer") == [_INSTALLED[template]]
     started = [f"systemctl enable {template}-agent.service", f"systemctl start --no-block {template}-agent.service"]
-    assert machine.calls("systemctl") == started * 2
+    stopped = f"systemctl stop {template}-agent.service"
+    assert machine.calls("systemctl") == [stopped, *started * 2], "one that runs already must read the configuration"
     log = machine.file(LOG).read_text()
     assert "Could not resolve host" in log
     assert "the installer finds no release" in log
@@ -251,6 +332,27 @@ async def test_an_agent_whose_server_never_takes_it_has_failed(tmp_path: Path, t
     has_failed(machine, done, "the server does not take the token")
     assert machine.calls("curl", "installer") == []
     assert sum(machine.waited) < 1800 + 60, "no try begins after the token's end"
+
+
+@pytest.mark.parametrize("template", ["k3s", "rke2"])
+async def test_the_certificate_of_an_image_is_not_that_of_its_machine(tmp_path: Path, template: str) -> None:
+    machine = Machine(tmp_path, template)
+    machine.order(server=1)
+    brought = made_at(f"/var/lib/rancher/{template}/agent/kubelet.kubeconfig", "-1 hour")
+    done = machine.boot(await user_data(template, install=False, commands=brought))
+    has_joined(machine, done)
+    assert "joined in try 2" in done.stdout
+
+
+@pytest.mark.parametrize("template", ["k3s", "rke2"])
+@pytest.mark.parametrize(("then", "installs"), [("v1.34.1", 1), ("v1.35.0", 2)])
+async def test_an_installation_of_another_version_is_not_enough(
+    tmp_path: Path, template: str, then: str, installs: int
+) -> None:
+    machine = Machine(tmp_path, template)
+    for version in ("v1.34.1", then):
+        has_joined(machine, machine.boot(await user_data(template, version=version)))
+    assert len(machine.calls("installer")) == installs
 
 
 # -- cloud-init's own word ---------------------------------------------------------------------------------------------

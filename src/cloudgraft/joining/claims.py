@@ -78,7 +78,7 @@ def ready_made(name: str) -> str:
 
 
 def keep_trying() -> str:
-    """A shell script that runs a command until it succeeds, or until a machine's token has ended."""
+    """A shell script that runs a command until it succeeds, or until a machine's token expires."""
     return (_TEMPLATES / "keep_trying.sh").read_text("utf-8").rstrip()
 
 
