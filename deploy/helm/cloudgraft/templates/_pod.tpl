@@ -134,9 +134,12 @@ kind: PodDisruptionBudget
 metadata:
   {{- include "cloudgraft.metadata" (dict "root" .root "name" .name "part" .name) | nindent 2 }}
 spec:
-  # One may always go: with minAvailable a single pod would keep its node, and a replica that waits is never ready.
-  # Without a budget, a pod in kube-system keeps its node from being removed.
-  maxUnavailable: 1
+  # For the autoscaler, which removes no node with a pod of kube-system that has no budget. It holds no pod back: one is
+  # enough to work, and a replica that waits is never ready, so that a smaller number would keep the leader on its node.
+  maxUnavailable: "100%"
+  {{- if semverCompare ">=1.27.0-0" .root.Capabilities.KubeVersion.Version }}
+  unhealthyPodEvictionPolicy: AlwaysAllow # nor one that is not ready. Known since 1.27: delete this line for an older API
+  {{- end }}
   selector:
     matchLabels: {app.kubernetes.io/name: {{ .name }}}
 {{- end }}
