@@ -38,6 +38,7 @@ BAD_VALUES: Final[tuple[tuple[Mapping[str, Any], str], ...]] = (
     ({"autoscaler": {"release": "1.24.0"}}, "at '/autoscaler/release'"),
     ({"autoscaler": {"release": 1.35}}, "at '/autoscaler/release': got number, want string"),
     ({"autoscaler": {"flags": {"cloud-config": "x"}}}, "autoscaler.flags must not have cloud-config"),
+    ({"autoscaler": {"flags": {"status-config-map-name": "x"}}}, "must not have status-config-map-name"),
     ({"autoscaler": {"image": {"tag": "latest"}}}, "must name a release"),
     ({"image": {"tag": "latest"}}, "must name a release"),
     ({"image": {"pullPolicy": "Sometimes"}}, "at '/image/pullPolicy'"),

@@ -48,9 +48,9 @@
 {{- end }}
 {{- end }}
 {{- end }}
-{{- range $flag := list "cloud-provider" "cloud-config" "namespace" }}
+{{- range $flag := list "cloud-provider" "cloud-config" "namespace" "leader-elect-resource-name" "status-config-map-name" }}
 {{- if hasKey $v.autoscaler.flags $flag }}
-{{- fail (printf "autoscaler.flags must not have %s: the chart sets it" $flag) }}
+{{- fail (printf "autoscaler.flags must not have %s: the chart decides it" $flag) }}
 {{- end }}
 {{- end }}
 {{- range $key := list "listen" "tls" "ops" }}
