@@ -44,6 +44,7 @@ BAD_VALUES: Final[tuple[tuple[Mapping[str, Any], str], ...]] = (
     ({"image": {"pullPolicy": "Sometimes"}}, "at '/image/pullPolicy'"),
     ({"pod": {"user": 0}}, "at '/pod/user': minimum: got 0, want 1"),
     ({"pod": {"terminationGracePeriodSeconds": 5}}, "at '/pod/terminationGracePeriodSeconds'"),
+    ({"dock": {"hosts": [""]}}, "at '/dock/hosts/0'"),
     ({"dock": {"mode": "server", "config": "listen: x"}}, "dock.config must not have `listen`"),
     ({"nodeManager": {"enabled": True, "config": "nodeManager: {}"}}, "nodeManager.config must not have"),
     ({"agent": {"server": "http://discovery.example"}}, "at '/agent/server'"),

@@ -22,7 +22,7 @@ _DOCK: Final = {
 }
 _PARTS: Final[Values] = {
     "nodeManager": {"enabled": True},
-    "discovery": {"enabled": True},
+    "discovery": {"enabled": True, "hosts": ["*.discovery.example", "192.0.2.7", "2001:db8::7"]},
     "agent": {"enabled": True},
     "liqo": {"consumer": ["nodeManager"], "provider": "turin"},
     "monitoring": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import ip_address
 from typing import Any, Final
 
 __all__ = ["problems"]
@@ -22,6 +23,7 @@ def problems(objects: Sequence[Object], *, has_certificates: bool) -> Iterator[s
     names = [_key(one) for one in objects]
     yield from (f"twice: {name}" for name in {name for name in names if names.count(name) > 1})
     yield from _bindings(objects)
+    yield from _certificates(objects)
     deployments = _of(objects, "Deployment")
     for one in deployments:
         name = one["metadata"]["name"]
@@ -74,6 +76,22 @@ def _bindings(objects: Sequence[Object]) -> Iterator[str]:
     for one in _of(objects, "Role", "ClusterRole"):
         if any("*" in rule[key] for rule in one["rules"] for key in ("apiGroups", "resources", "verbs")):
             yield f"{one['kind']} {one['metadata']['name']}: has a wildcard"
+
+
+def _certificates(objects: Sequence[Object]) -> Iterator[str]:
+    for one in _of(objects, "Certificate"):
+        names, addresses = one["spec"].get("dnsNames", ()), one["spec"].get("ipAddresses", ())
+        for host in (*names, *addresses):
+            if _is_address(host) != (host in addresses):
+                yield f"Certificate {one['metadata']['name']}: {host} is not what it stands under"
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _selected(one: Object) -> Object:

@@ -23,7 +23,7 @@ hosts, usages, isLong and isHop. Both cert-manager and the Job are asked for the
 - name: {{ $name }}-dock
   part: {{ eq .Values.dock.mode "alone" | ternary (printf "%s-dock" $name) $name }}
   commonName: {{ $name }}-dock
-  hosts: {{ list (printf "%s-dock.%s" $name $here) (printf "%s-dock.%s" $name $everywhere) | toJson }}
+  hosts: {{ concat (list (printf "%s-dock.%s" $name $here) (printf "%s-dock.%s" $name $everywhere)) .Values.dock.hosts | toJson }}
   usages: [server auth]
 {{- end }}
 {{- if .Values.nodeManager.enabled }}
@@ -69,10 +69,18 @@ metadata:
 spec:
   secretName: {{ .name }}-tls
   commonName: {{ .commonName }}
+  {{- $addresses := list }}
   dnsNames:
     {{- range .hosts }}
-    - {{ . }}
+    {{- if regexMatch "^[0-9.]+$|:" . }}
+    {{- $addresses = append $addresses (trimAll "[]" .) }}
+    {{- else }}
+    - {{ hasPrefix "*" . | ternary (quote .) . }}
     {{- end }}
+    {{- end }}
+  {{- with $addresses }}
+  ipAddresses: {{ toJson . }}
+  {{- end }}
   usages: [digital signature, {{ join ", " .usages }}]
   duration: {{ $times.duration }}
   renewBefore: {{ $times.renewBefore }}
