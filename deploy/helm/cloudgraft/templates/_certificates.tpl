@@ -113,3 +113,19 @@ spec:
     - name: config
       configMap: {name: {{ $name }}}
 {{- end }}
+
+{{/* What that pod is asked for. */}}
+{{- define "cloudgraft.certificatesFile" -}}
+namespace: {{ .Release.Namespace }}
+authority: {{ merge (dict "secret" (printf "%s-ca" .Values.name)) .Values.certificates.authority | include "cloudgraft.inline" }}
+certificates:
+  {{- range include "cloudgraft.certificates" . | fromYamlArray }}
+  {{- $times := default false .isLong | ternary $.Values.certificates.client $.Values.certificates.server }}
+  - secret: {{ .name }}-tls
+    name: {{ .commonName }}
+    hosts: {{ toJson .hosts }}
+    usages: {{ toJson .usages }}
+    duration: {{ $times.duration }}
+    renewBefore: {{ $times.renewBefore }}
+  {{- end }}
+{{- end }}
