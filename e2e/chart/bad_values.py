@@ -10,6 +10,7 @@ from e2e.helm import Helm, HelmError
 __all__ = ["BAD_VALUES", "problems"]
 
 _REPLICAS: Final = {"mode": "replicas", "postgresql": {"address": "db.example/cloudgraft"}}
+_MANAGED: Final = {"nodeManager": {"enabled": True}, "discovery": {"enabled": True}}
 BAD_VALUES: Final[tuple[tuple[Mapping[str, Any], str], ...]] = (
     ({"sever": {"mode": "single"}}, "'sever' not allowed"),
     ({"server": {"replcas": 3}}, "at '/server': additional properties 'replcas' not allowed"),
@@ -50,6 +51,12 @@ BAD_VALUES: Final[tuple[tuple[Mapping[str, Any], str], ...]] = (
     ({"agent": {"server": "http://discovery.example"}}, "at '/agent/server'"),
     ({"liqo": {"consumer": ["nodeManager"]}}, "which is not enabled: set nodeManager.enabled"),
     ({"liqo": {"provider": "Turin"}}, "at '/liqo/provider'"),
+    ({"name": "edge", "nodeManager": {"enabled": True}}, "nodeManager.clients has the certificate cloudgraft-front"),
+    (
+        {"name": "edge", "server": {"mode": "none"}, "autoscaler": {"mode": "none"}, **_MANAGED},
+        "discovery.clients has the certificate cloudgraft-node-manager, and that of this release is edge-node-manager",
+    ),
+    ({"networkPolicy": {"dnsPorts": []}}, "at '/networkPolicy/dnsPorts'"),
     ({"name": "Cloud Graft"}, "at '/name'"),
     ({"monitoring": {"serviceMonitor": {"interval": "often"}}}, "at '/monitoring/serviceMonitor/interval'"),
 )

@@ -35,6 +35,9 @@ def problems(objects: Sequence[Object], *, has_certificates: bool) -> Iterator[s
             yield f"Deployment {name} has {len(budgets)} budgets"
     jobs = [*_of(objects, "Job"), *(one["spec"]["jobTemplate"] for one in _of(objects, "CronJob"))]
     templates = [one["spec"]["template"] for one in (*deployments, *jobs)]
+    own = [container for template in templates for container in template["spec"]["containers"] if _is_own(container)]
+    if len({container.get("imagePullPolicy") for container in own}) > 1:
+        yield f"not pulled alike: {[container['name'] for container in own if 'imagePullPolicy' not in container]}"
     for template in templates:
         name = template["spec"]["containers"][0]["name"]
         for problem in (*_pod(template, objects), *_mounts(template, objects, has_certificates=has_certificates)):
@@ -78,6 +81,10 @@ def _bindings(objects: Sequence[Object]) -> Iterator[str]:
             yield f"{one['kind']} {one['metadata']['name']}: has a wildcard"
 
 
+def _is_own(container: Object) -> bool:
+    return bool(container["image"].startswith("cloudgraft:"))
+
+
 def _certificates(objects: Sequence[Object]) -> Iterator[str]:
     for one in _of(objects, "Certificate"):
         names, addresses = one["spec"].get("dnsNames", ()), one["spec"].get("ipAddresses", ())
@@ -113,8 +120,8 @@ def _pod(template: Object, objects: Sequence[Object]) -> Iterator[str]:
             yield f"{container['name']} has no requests or no limits"
         if container.get("ports") and "livenessProbe" not in container:
             yield f"{container['name']} has no liveness probe"
-    is_cloudgraft = any(container["image"].startswith("cloudgraft:") for container in spec["containers"])
-    if is_cloudgraft and not any(_selected(one) == labels for one in _of(objects, "NetworkPolicy")):
+    has_policy = any(_selected(one) == labels for one in _of(objects, "NetworkPolicy"))
+    if any(map(_is_own, spec["containers"])) and not has_policy:
         yield "has no network policy"
 
 

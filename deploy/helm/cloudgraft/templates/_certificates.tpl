@@ -101,7 +101,7 @@ spec:
   {{- include "cloudgraft.pod" (dict "root" $ "account" $name "token" true) | nindent 2 }}
   containers:
     - name: certificates
-      image: {{ include "cloudgraft.image" . }}
+      {{- include "cloudgraft.image" . | nindent 6 }}
       args: [certs, secrets, --config, /etc/cloudgraft/config/certificates.yaml]
       resources:
         requests: {cpu: 100m, memory: 128Mi}

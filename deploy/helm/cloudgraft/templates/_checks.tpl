@@ -2,6 +2,7 @@
 {{- define "cloudgraft.check" -}}
 {{- include "cloudgraft.checkModes" . }}
 {{- include "cloudgraft.checkNames" . }}
+{{- include "cloudgraft.checkClients" . }}
 {{- end }}
 
 {{- define "cloudgraft.checkModes" -}}
@@ -33,6 +34,27 @@
 {{- end }}
 {{- if and (eq $server "none") (eq $v.dock.mode "none") (not (or $v.nodeManager.enabled $v.discovery.enabled $v.agent.enabled $v.liqo.provider)) }}
 {{- fail "nothing is switched on: set server.mode, or one of dock.mode, nodeManager.enabled, discovery.enabled, agent.enabled, liqo.provider" }}
+{{- end }}
+{{- end }}
+
+{{/* The clients in values.yaml have the names of a release called cloudgraft; with those, another one lets nobody in. */}}
+{{- define "cloudgraft.checkClients" -}}
+{{- $v := .Values }}
+{{- $expected := list }}
+{{- if and $v.nodeManager.enabled (include "cloudgraft.isFront" .) }}
+{{- $expected = append $expected (dict "path" "nodeManager.clients" "clients" $v.nodeManager.clients "part" "front") }}
+{{- end }}
+{{- if and $v.discovery.enabled $v.nodeManager.enabled }}
+{{- $expected = append $expected (dict "path" "discovery.clients" "clients" $v.discovery.clients "part" "node-manager") }}
+{{- end }}
+{{- range $expected }}
+{{- $usual := printf "cloudgraft-%s" .part }}
+{{- $own := printf "%s-%s" $v.name .part }}
+{{- $certificates := list }}
+{{- range .clients }}{{ $certificates = append $certificates (get . "certificate") }}{{ end }}
+{{- if and (has $usual $certificates) (not (has $own $certificates)) }}
+{{- fail (printf "%s has the certificate %s, and that of this release is %s: name it there" .path $usual $own) }}
+{{- end }}
 {{- end }}
 {{- end }}
 

@@ -147,14 +147,18 @@ spec:
 {{/* The way to the cluster's DNS, as a rule of egress. */}}
 {{- define "cloudgraft.dnsEgress" -}}
 - ports: # names, of the cluster's DNS or of a cache on each host
-    - {protocol: UDP, port: 53}
-    - {protocol: TCP, port: 53}
+    {{- range .Values.networkPolicy.dnsPorts }}
+    - {protocol: UDP, port: {{ . }}}
+    - {protocol: TCP, port: {{ . }}}
+    {{- end }}
 {{- end }}
 
-{{/* Ports to anywhere, as a rule of egress: a list. */}}
+{{/* Ports to anywhere, as a rule of egress: a list. None, no rule: one without ports would open all. */}}
 {{- define "cloudgraft.portsEgress" -}}
+{{- if . -}}
 - ports:
     {{- range . }}
     - {protocol: TCP, port: {{ . }}}
     {{- end }}
+{{- end }}
 {{- end }}
