@@ -138,7 +138,7 @@ spec:
   # enough to work, and a replica that waits is never ready, so that a smaller number would keep the leader on its node.
   maxUnavailable: "100%"
   {{- if semverCompare ">=1.27.0-0" .root.Capabilities.KubeVersion.Version }}
-  unhealthyPodEvictionPolicy: AlwaysAllow # nor one that is not ready. Known since 1.27: delete this line for an older API
+  unhealthyPodEvictionPolicy: AlwaysAllow # nor one that is not ready. In effect since 1.27; delete this line for 1.25
   {{- end }}
   selector:
     matchLabels: {app.kubernetes.io/name: {{ .name }}}
