@@ -10,6 +10,7 @@ from e2e.helm import Helm, HelmError
 __all__ = ["BAD_VALUES", "problems"]
 
 _REPLICAS: Final = {"mode": "replicas", "postgresql": {"address": "db.example/cloudgraft"}}
+_MANAGED: Final = {"nodeManager": {"enabled": True}, "discovery": {"enabled": True}}
 BAD_VALUES: Final[tuple[tuple[Mapping[str, Any], str], ...]] = (
     ({"sever": {"mode": "single"}}, "'sever' not allowed"),
     ({"server": {"replcas": 3}}, "at '/server': additional properties 'replcas' not allowed"),
@@ -38,16 +39,24 @@ BAD_VALUES: Final[tuple[tuple[Mapping[str, Any], str], ...]] = (
     ({"autoscaler": {"release": "1.24.0"}}, "at '/autoscaler/release'"),
     ({"autoscaler": {"release": 1.35}}, "at '/autoscaler/release': got number, want string"),
     ({"autoscaler": {"flags": {"cloud-config": "x"}}}, "autoscaler.flags must not have cloud-config"),
+    ({"autoscaler": {"flags": {"status-config-map-name": "x"}}}, "must not have status-config-map-name"),
     ({"autoscaler": {"image": {"tag": "latest"}}}, "must name a release"),
     ({"image": {"tag": "latest"}}, "must name a release"),
     ({"image": {"pullPolicy": "Sometimes"}}, "at '/image/pullPolicy'"),
     ({"pod": {"user": 0}}, "at '/pod/user': minimum: got 0, want 1"),
     ({"pod": {"terminationGracePeriodSeconds": 5}}, "at '/pod/terminationGracePeriodSeconds'"),
+    ({"dock": {"hosts": [""]}}, "at '/dock/hosts/0'"),
     ({"dock": {"mode": "server", "config": "listen: x"}}, "dock.config must not have `listen`"),
     ({"nodeManager": {"enabled": True, "config": "nodeManager: {}"}}, "nodeManager.config must not have"),
     ({"agent": {"server": "http://discovery.example"}}, "at '/agent/server'"),
     ({"liqo": {"consumer": ["nodeManager"]}}, "which is not enabled: set nodeManager.enabled"),
     ({"liqo": {"provider": "Turin"}}, "at '/liqo/provider'"),
+    ({"name": "edge", "nodeManager": {"enabled": True}}, "nodeManager.clients has the certificate cloudgraft-front"),
+    (
+        {"name": "edge", "server": {"mode": "none"}, "autoscaler": {"mode": "none"}, **_MANAGED},
+        "discovery.clients has the certificate cloudgraft-node-manager, and that of this release is edge-node-manager",
+    ),
+    ({"networkPolicy": {"dnsPorts": []}}, "at '/networkPolicy/dnsPorts'"),
     ({"name": "Cloud Graft"}, "at '/name'"),
     ({"monitoring": {"serviceMonitor": {"interval": "often"}}}, "at '/monitoring/serviceMonitor/interval'"),
 )

@@ -72,16 +72,28 @@ def _certificates_by_the_job(helm: Helm, plane: ControlPlane, directory: Path) -
     asked = {"certificates": {"mode": "job"}}
     _install(helm, "upgrade", asked)
     yield from certificates_job.problems(plane, _NAMESPACE, directory / "job")
-    before = _secrets(plane)
-    _install(helm, "upgrade", {**asked, "pod": {"terminationGracePeriodSeconds": 40}})
+    before, job = _secrets(plane), _jobs(plane)
+    changed = {**asked, "pod": {"terminationGracePeriodSeconds": 40}}
+    _install(helm, "upgrade", changed)
     if _secrets(plane) != before:
         yield "helm upgrade changes the Secrets that the Job has filled"
+    other = _jobs(plane)
+    if other == job:
+        yield "helm upgrade runs no new Job, and the pod is another one"
+    _install(helm, "upgrade", changed)
+    if _jobs(plane) != other:
+        yield "helm upgrade without a change has another Job"
     yield from certificates_job.problems(plane, _NAMESPACE, directory / "job")
 
 
 def _secrets(plane: ControlPlane) -> str:
     selector = ("-l", f"app.kubernetes.io/instance={_RELEASE}", "-o", "jsonpath={.items[*].data}")
     return kubectl(plane, "-n", _NAMESPACE, "get", "secrets", *selector)
+
+
+def _jobs(plane: ControlPlane) -> str:
+    selector = ("-l", f"app.kubernetes.io/instance={_RELEASE}", "-o", "jsonpath={.items[*].metadata.uid}")
+    return kubectl(plane, "-n", _NAMESPACE, "get", "jobs", *selector)
 
 
 def _install(helm: Helm, verb: str, values: Mapping[str, Any]) -> None:

@@ -21,8 +21,9 @@ _DOCK: Final = {
     "classes": {"small": {"kind": "Acme", "apiVersion": "acme.example/v1"}},
 }
 _PARTS: Final[Values] = {
+    "image": {"pullPolicy": "Always"},
     "nodeManager": {"enabled": True},
-    "discovery": {"enabled": True},
+    "discovery": {"enabled": True, "hosts": ["*.discovery.example", "192.0.2.7", "2001:db8::7"]},
     "agent": {"enabled": True},
     "liqo": {"consumer": ["nodeManager"], "provider": "turin"},
     "monitoring": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import ip_address
 from typing import Any, Final
 
 __all__ = ["problems"]
@@ -22,6 +23,7 @@ def problems(objects: Sequence[Object], *, has_certificates: bool) -> Iterator[s
     names = [_key(one) for one in objects]
     yield from (f"twice: {name}" for name in {name for name in names if names.count(name) > 1})
     yield from _bindings(objects)
+    yield from _certificates(objects)
     deployments = _of(objects, "Deployment")
     for one in deployments:
         name = one["metadata"]["name"]
@@ -33,6 +35,9 @@ def problems(objects: Sequence[Object], *, has_certificates: bool) -> Iterator[s
             yield f"Deployment {name} has {len(budgets)} budgets"
     jobs = [*_of(objects, "Job"), *(one["spec"]["jobTemplate"] for one in _of(objects, "CronJob"))]
     templates = [one["spec"]["template"] for one in (*deployments, *jobs)]
+    own = [container for template in templates for container in template["spec"]["containers"] if _is_own(container)]
+    if len({container.get("imagePullPolicy") for container in own}) > 1:
+        yield f"not pulled alike: {[container['name'] for container in own if 'imagePullPolicy' not in container]}"
     for template in templates:
         name = template["spec"]["containers"][0]["name"]
         for problem in (*_pod(template, objects), *_mounts(template, objects, has_certificates=has_certificates)):
@@ -76,6 +81,26 @@ def _bindings(objects: Sequence[Object]) -> Iterator[str]:
             yield f"{one['kind']} {one['metadata']['name']}: has a wildcard"
 
 
+def _is_own(container: Object) -> bool:
+    return bool(container["image"].startswith("cloudgraft:"))
+
+
+def _certificates(objects: Sequence[Object]) -> Iterator[str]:
+    for one in _of(objects, "Certificate"):
+        names, addresses = one["spec"].get("dnsNames", ()), one["spec"].get("ipAddresses", ())
+        for host in (*names, *addresses):
+            if _is_address(host) != (host in addresses):
+                yield f"Certificate {one['metadata']['name']}: {host} is not what it stands under"
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def _selected(one: Object) -> Object:
     selector: Object = one["spec"].get("podSelector") or one["spec"]["selector"]
     labels: Object = selector["matchLabels"]
@@ -95,8 +120,8 @@ def _pod(template: Object, objects: Sequence[Object]) -> Iterator[str]:
             yield f"{container['name']} has no requests or no limits"
         if container.get("ports") and "livenessProbe" not in container:
             yield f"{container['name']} has no liveness probe"
-    is_cloudgraft = any(container["image"].startswith("cloudgraft:") for container in spec["containers"])
-    if is_cloudgraft and not any(_selected(one) == labels for one in _of(objects, "NetworkPolicy")):
+    has_policy = any(_selected(one) == labels for one in _of(objects, "NetworkPolicy"))
+    if any(map(_is_own, spec["containers"])) and not has_policy:
         yield "has no network policy"
 
 

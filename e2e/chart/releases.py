@@ -20,6 +20,21 @@ def problems(helm: Helm) -> Iterator[str]:
         for has_devices in (False, True):
             if not has_devices or minor >= KNOWN["enable-dynamic-resource-allocation"][0]:
                 yield from (f"{release}: {problem}" for problem in _of(helm, release, has_devices=has_devices))
+    yield from _beside_another(helm)
+
+
+def _beside_another(helm: Helm) -> Iterator[str]:
+    """The autoscaler of a second installation in one namespace has a lease and a status of its own."""
+    objects = [one for one in yaml.safe_load_all(helm.template_of({"name": "edge"})) if one]
+    named = {(one["kind"], one["metadata"]["name"]): one for one in objects}
+    pod = named["Deployment", "edge-autoscaler"]["spec"]["template"]["spec"]
+    flags = Flags.parse(pod["containers"][0]["command"])
+    rules = named["Role", "edge-autoscaler"]["rules"]
+    rights = {(rule["resources"][0], name) for rule in rules for name in rule.get("resourceNames", ())}
+    for flag, resource in (("leader-elect-resource-name", "leases"), ("status-config-map-name", "configmaps")):
+        name = flags.text(flag)
+        if not name.startswith("edge-") or (resource, name) not in rights:
+            yield f"a second installation: --{flag} is {name!r}, and its rights are {sorted(rights)}"
 
 
 def _of(helm: Helm, release: Release, *, has_devices: bool) -> Iterator[str]:

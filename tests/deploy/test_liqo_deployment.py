@@ -233,7 +233,7 @@ def test_the_pods_are_as_closed_as_cloudgrafts_own(name: str) -> None:
     secrets = [volume["secret"] for volume in manifests.pod["spec"]["volumes"] if "secret" in volume]
     assert {secret["defaultMode"] for secret in secrets} == {0o440}
     budget = manifests.one("PodDisruptionBudget")["spec"]
-    assert (budget["maxUnavailable"], budget["selector"]) == (1, deployment["selector"])
+    assert (budget["maxUnavailable"], budget["selector"]) == ("100%", deployment["selector"])
     assert {one["metadata"].get("namespace", "kube-system") for one in manifests.objects} == {"kube-system"}
 
 

@@ -23,7 +23,7 @@ hosts, usages, isLong and isHop. Both cert-manager and the Job are asked for the
 - name: {{ $name }}-dock
   part: {{ eq .Values.dock.mode "alone" | ternary (printf "%s-dock" $name) $name }}
   commonName: {{ $name }}-dock
-  hosts: {{ list (printf "%s-dock.%s" $name $here) (printf "%s-dock.%s" $name $everywhere) | toJson }}
+  hosts: {{ concat (list (printf "%s-dock.%s" $name $here) (printf "%s-dock.%s" $name $everywhere)) .Values.dock.hosts | toJson }}
   usages: [server auth]
 {{- end }}
 {{- if .Values.nodeManager.enabled }}
@@ -69,10 +69,18 @@ metadata:
 spec:
   secretName: {{ .name }}-tls
   commonName: {{ .commonName }}
+  {{- $addresses := list }}
   dnsNames:
     {{- range .hosts }}
-    - {{ . }}
+    {{- if regexMatch "^[0-9.]+$|:" . }}
+    {{- $addresses = append $addresses (trimAll "[]" .) }}
+    {{- else }}
+    - {{ hasPrefix "*" . | ternary (quote .) . }}
     {{- end }}
+    {{- end }}
+  {{- with $addresses }}
+  ipAddresses: {{ toJson . }}
+  {{- end }}
   usages: [digital signature, {{ join ", " .usages }}]
   duration: {{ $times.duration }}
   renewBefore: {{ $times.renewBefore }}
@@ -93,7 +101,7 @@ spec:
   {{- include "cloudgraft.pod" (dict "root" $ "account" $name "token" true) | nindent 2 }}
   containers:
     - name: certificates
-      image: {{ include "cloudgraft.image" . }}
+      {{- include "cloudgraft.image" . | nindent 6 }}
       args: [certs, secrets, --config, /etc/cloudgraft/config/certificates.yaml]
       resources:
         requests: {cpu: 100m, memory: 128Mi}
@@ -104,4 +112,20 @@ spec:
   volumes:
     - name: config
       configMap: {name: {{ $name }}}
+{{- end }}
+
+{{/* What that pod is asked for. */}}
+{{- define "cloudgraft.certificatesFile" -}}
+namespace: {{ .Release.Namespace }}
+authority: {{ merge (dict "secret" (printf "%s-ca" .Values.name)) .Values.certificates.authority | include "cloudgraft.inline" }}
+certificates:
+  {{- range include "cloudgraft.certificates" . | fromYamlArray }}
+  {{- $times := default false .isLong | ternary $.Values.certificates.client $.Values.certificates.server }}
+  - secret: {{ .name }}-tls
+    name: {{ .commonName }}
+    hosts: {{ toJson .hosts }}
+    usages: {{ toJson .usages }}
+    duration: {{ $times.duration }}
+    renewBefore: {{ $times.renewBefore }}
+  {{- end }}
 {{- end }}

@@ -2,6 +2,7 @@
 {{- define "cloudgraft.check" -}}
 {{- include "cloudgraft.checkModes" . }}
 {{- include "cloudgraft.checkNames" . }}
+{{- include "cloudgraft.checkClients" . }}
 {{- end }}
 
 {{- define "cloudgraft.checkModes" -}}
@@ -36,6 +37,27 @@
 {{- end }}
 {{- end }}
 
+{{/* The clients in values.yaml have the names of a release called cloudgraft; with those, another one lets nobody in. */}}
+{{- define "cloudgraft.checkClients" -}}
+{{- $v := .Values }}
+{{- $expected := list }}
+{{- if and $v.nodeManager.enabled (include "cloudgraft.isFront" .) }}
+{{- $expected = append $expected (dict "path" "nodeManager.clients" "clients" $v.nodeManager.clients "part" "front") }}
+{{- end }}
+{{- if and $v.discovery.enabled $v.nodeManager.enabled }}
+{{- $expected = append $expected (dict "path" "discovery.clients" "clients" $v.discovery.clients "part" "node-manager") }}
+{{- end }}
+{{- range $expected }}
+{{- $usual := printf "cloudgraft-%s" .part }}
+{{- $own := printf "%s-%s" $v.name .part }}
+{{- $certificates := list }}
+{{- range .clients }}{{ $certificates = append $certificates (get . "certificate") }}{{ end }}
+{{- if and (has $usual $certificates) (not (has $own $certificates)) }}
+{{- fail (printf "%s has the certificate %s, and that of this release is %s: name it there" .path $usual $own) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "cloudgraft.checkNames" -}}
 {{- $v := .Values }}
 {{- if or (eq $v.image.tag "latest") (eq $v.autoscaler.image.tag "latest") }}
@@ -48,9 +70,9 @@
 {{- end }}
 {{- end }}
 {{- end }}
-{{- range $flag := list "cloud-provider" "cloud-config" "namespace" }}
+{{- range $flag := list "cloud-provider" "cloud-config" "namespace" "leader-elect-resource-name" "status-config-map-name" }}
 {{- if hasKey $v.autoscaler.flags $flag }}
-{{- fail (printf "autoscaler.flags must not have %s: the chart sets it" $flag) }}
+{{- fail (printf "autoscaler.flags must not have %s: the chart decides it" $flag) }}
 {{- end }}
 {{- end }}
 {{- range $key := list "listen" "tls" "ops" }}

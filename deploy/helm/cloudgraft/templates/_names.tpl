@@ -15,8 +15,12 @@ namespace: {{ .namespace | default .root.Release.Namespace }}
 labels: {app.kubernetes.io/name: {{ .part }}{{ $more }}}
 {{- end }}
 
+{{/* The image of a container, and when it is pulled. */}}
 {{- define "cloudgraft.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+image: {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- if ne .Values.image.pullPolicy "IfNotPresent" }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- end }}
 {{- end }}
 
 {{/* The value of app.kubernetes.io/name, and the account, of the pod with the server. */}}

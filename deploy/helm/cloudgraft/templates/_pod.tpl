@@ -134,9 +134,12 @@ kind: PodDisruptionBudget
 metadata:
   {{- include "cloudgraft.metadata" (dict "root" .root "name" .name "part" .name) | nindent 2 }}
 spec:
-  # One may always go: with minAvailable a single pod would keep its node, and a replica that waits is never ready.
-  # Without a budget, a pod in kube-system keeps its node from being removed.
-  maxUnavailable: 1
+  # For the autoscaler, which removes no node with a pod of kube-system that has no budget. It holds no pod back: one is
+  # enough to work, and a replica that waits is never ready, so that a smaller number would keep the leader on its node.
+  maxUnavailable: "100%"
+  {{- if semverCompare ">=1.27.0-0" .root.Capabilities.KubeVersion.Version }}
+  unhealthyPodEvictionPolicy: AlwaysAllow # nor one that is not ready. In effect since 1.27; delete this line for 1.25
+  {{- end }}
   selector:
     matchLabels: {app.kubernetes.io/name: {{ .name }}}
 {{- end }}
@@ -144,14 +147,18 @@ spec:
 {{/* The way to the cluster's DNS, as a rule of egress. */}}
 {{- define "cloudgraft.dnsEgress" -}}
 - ports: # names, of the cluster's DNS or of a cache on each host
-    - {protocol: UDP, port: 53}
-    - {protocol: TCP, port: 53}
+    {{- range .Values.networkPolicy.dnsPorts }}
+    - {protocol: UDP, port: {{ . }}}
+    - {protocol: TCP, port: {{ . }}}
+    {{- end }}
 {{- end }}
 
-{{/* Ports to anywhere, as a rule of egress: a list. */}}
+{{/* Ports to anywhere, as a rule of egress: a list. None, no rule: one without ports would open all. */}}
 {{- define "cloudgraft.portsEgress" -}}
+{{- if . -}}
 - ports:
     {{- range . }}
     - {protocol: TCP, port: {{ . }}}
     {{- end }}
+{{- end }}
 {{- end }}

@@ -1,10 +1,7 @@
 {{/* The server's container, in a pod of its own or beside the autoscaler. */}}
 {{- define "cloudgraft.serverContainer" -}}
 - name: cloudgraft
-  image: {{ include "cloudgraft.image" . }}
-  {{- if ne .Values.image.pullPolicy "IfNotPresent" }}
-  imagePullPolicy: {{ .Values.image.pullPolicy }}
-  {{- end }}
+  {{- include "cloudgraft.image" . | nindent 2 }}
   args: [serve, --config, /etc/cloudgraft/config/cloudgraft.yaml]
   {{- with .Values.server.env }}
   env:
