@@ -65,7 +65,7 @@ def recipes_for(wanted: Release | ControlPlaneVersion) -> Sequence[Recipe]:
 
 
 def node_recipe(version: ControlPlaneVersion) -> Recipe:
-    """What a machine needs to join a control plane."""
+    """Prepares a control plane for machines that join."""
     return _kubernetes(version, "kubeadm", "kubelet")
 
 

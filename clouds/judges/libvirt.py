@@ -71,7 +71,7 @@ class LibvirtJudge(Judge):
 
 
 def missing_programs() -> str:
-    """What a private daemon and the driver lack here, and what to install; empty: nothing."""
+    """Names the programs and libraries that are missing here, and how to install them; empty when none is."""
     packages = [package for name, package in _PROGRAMS.items() if _program(name) is None]
     found = [f"apt-get install --no-install-recommends {' '.join(packages)}"] if packages else []
     spec = importlib.util.find_spec("libvirt")
