@@ -65,7 +65,7 @@ def recipes_for(wanted: Release | ControlPlaneVersion) -> Sequence[Recipe]:
 
 
 def node_recipe(version: ControlPlaneVersion) -> Recipe:
-    """Prepares a control plane for machines that join."""
+    """Lists the programs that a machine runs to join a control plane, to be built."""
     return _kubernetes(version, "kubeadm", "kubelet")
 
 
