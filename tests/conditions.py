@@ -11,8 +11,8 @@ from inspect import isawaitable
 from typing import Any
 
 
-async def until(condition: Callable[[], bool | Awaitable[bool]], *, what: str = "", seconds: float = 20.0) -> None:
-    """Returns once the condition holds; fails when it does not within a generous time."""
+async def until(condition: Callable[[], bool | Awaitable[bool]], *, what: str = "", seconds: float = 45.0) -> None:
+    """Returns once the condition holds; fails when it does not within a time that suffices on a very busy machine."""
     deadline = time.monotonic() + seconds
     while True:
         result = condition()
