@@ -179,4 +179,4 @@ def test_a_command_that_waits_says_so_on_a_terminal() -> None:
                 seen += data
     os.close(ours)
     assert b"waiting for the server" in seen
-    assert process.returncode == 130
+    assert process.returncode == 130, seen.decode()
