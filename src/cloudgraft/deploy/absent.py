@@ -24,15 +24,15 @@ def absent_files(config: Config) -> list[NamedFile]:
 def without_absent(config: Config, problems: Iterable[Problem]) -> Iterator[Problem]:
     """Leaves out the problems of files that are missing on this host.
 
-    A driver that reads a file when it is made reports that for the whole cloud, so these problems are left out too.
+    A part that reads a file when it is made reports that for all of it, so such problems are left out too.
     """
     absent = absent_files(config)
     base_dir = config.where().base_dir
     keys = {*_OF_ANOTHER_HOST, *(dotted(file.path) for file in absent)}
-    keys |= {dotted(file.path[:2]) for file in absent if file.path[0] in ("clouds", "providers")}
-    keys |= {
-        dotted((*file.path[:2], key)) for file in absent if file.path[0] == "providers" for key in ("type", "options")
-    }
+    for file in absent:
+        is_entry = file.path[0] in ("clouds", "providers")
+        part = file.path[:2] if is_entry else file.path[:1]
+        keys |= {dotted(part), dotted((*part, "type")), dotted((*part, "options"))}
     files = {str(absolute(file.text, base_dir)) for file in absent} | {str(base_dir / file.text) for file in absent}
     for problem in problems:
         if problem.key not in keys and problem.file not in files:

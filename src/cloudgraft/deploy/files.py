@@ -81,6 +81,8 @@ def _of_section(named: NamedPath) -> NamedFile:
     match named.path:
         case ["nodeGroups", _, "join", *_] | ["join", *_]:
             owner = Owner(kind="section", name="join")
+        case ["dock", *_]:
+            owner = Owner(kind="section", name="drivers")  # a directory `dock` is the chart's
         case ["engine", "webhook", *_]:
             owner = Owner(kind="section", name="webhook")
         case _:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from cloudgraft._version import __version__
 from cloudgraft.config import parse_options
 from cloudgraft.config.sections.clouds import EntryPointCloud, PluginCloud
-from cloudgraft.config.sections.providers import EntryPointProvider, PluginProvider
+from cloudgraft.config.sections.providers import EntryPointProvider, ExternalGrpcProvider, PluginProvider
 from cloudgraft.deploy.draft import JOURNAL_DIRECTORY, Draft
 from cloudgraft.deploy.files import NamedFile, class_of
 from cloudgraft.drivers.exec.options import CommandOptions
@@ -48,6 +48,8 @@ class HostNeeds:
             path = ("providers", index)
             if isinstance(entry, PluginProvider):
                 self._write_plugin(path, name, entry.command)
+            elif isinstance(entry, ExternalGrpcProvider) and entry.address.startswith("unix:"):
+                draft.warn((*path, "address"), "a socket of this host is not in the pod: use host:port")
             elif isinstance(entry, EntryPointProvider):
                 self._write_provider(path, entry.type)
         return [file for file in files if not self._is_written(file)]
@@ -155,8 +157,8 @@ class HostNeeds:
         if file.key == "workingDirectory" or (file.key == "seedDirectory" and file.is_directory):
             return True
         if file.place is Place.STATE_FILE:
-            draft.drop(file.path)
-            now = f"{JOURNAL_DIRECTORY}/cloud-{file.owner.name}.db"
+            now = f"{JOURNAL_DIRECTORY}/{file.owner.kind}-{file.owner.name}.db"
+            draft.rewrite(file.path, now)
             text = (
                 f"in the pod it is {now}, on the volume of the journal: copy yours there, or its machines are unknown"
             )

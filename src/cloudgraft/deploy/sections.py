@@ -143,14 +143,13 @@ def _write_database_secret(draft: Draft, secret: str, files: list[NamedFile]) ->
     own = {file.path[-1]: file for file in files if file.path[:1] == ("store",)}
     base_dir = draft.config.where().base_dir
     sources: list[tuple[str, Path]] = []
-    for key, name, hint in (
-        ("passwordFile", "password", "the chart logs in with a password"),
-        ("ca", "ca.crt", "the chart verifies the database's certificate"),
+    for key, name, usual, hint in (
+        ("passwordFile", "password", "db-password", "the chart logs in with a password"),
+        ("ca", "ca.crt", "db-ca.crt", "the chart verifies the database's certificate"),
     ):
-        if key in own:
-            sources.append((name, absolute(own[key].text, base_dir)))
-        else:
-            draft.warn(("store", key), f"is missing: {hint}. Add the key {name} to the Secret {secret}")
+        sources.append((name, absolute(own[key].text if key in own else usual, base_dir)))
+        if key not in own:
+            draft.warn(("store", key), f"is missing: {hint}. Put it into the file {usual}, for the Secret {secret}")
     draft.objects.append(NewObject(kind="secret generic", name=secret, files=sources))
 
 

@@ -1,0 +1,75 @@
+"""Has the real helm render what `cloudgraft deploy render` writes for every configuration of the documentation."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from cloudgraft.config import ConfigError
+from cloudgraft.deploy import Choices, Rendering
+from cloudgraft.deploy.pod import pod_content
+from e2e.chart import objects, pod_files
+from e2e.chart.examples import Example, examples, rendering_of
+from e2e.helm import Helm, HelmError
+
+__all__ = ["problems"]
+
+_CHOICES: Final = Choices(
+    name="edge",
+    namespace="kube-system",
+    certificates="job",
+    autoscaler_release="1.35.0",
+    image="registry.example:5000/cloudgraft:0.1.0",
+)
+
+
+def problems(helm: Helm, directory: Path) -> Iterator[str]:
+    """One line for each that is wrong."""
+    for example in examples():
+        with tempfile.TemporaryDirectory(dir=directory) as work:
+            for problem in _of_example(helm, example, Path(work)):
+                yield f"{example.name}: {problem}"
+
+
+def _of_example(helm: Helm, example: Example, work: Path) -> Iterator[str]:
+    try:
+        rendering = rendering_of(example, work, _CHOICES)
+    except ConfigError as error:
+        wanted = example.refusal or example.may_lack_library
+        if not wanted or wanted not in str(error):
+            yield str(error)
+        return
+    if example.refusal:
+        yield "is not refused"
+        return
+    yield from _rendered(helm, rendering, work)
+
+
+def _rendered(helm: Helm, rendering: Rendering, work: Path) -> Iterator[str]:
+    # By way of the text, as a user has it, comments and all.
+    values = yaml.safe_load(rendering.text("cloudgraft.yaml", _CHOICES))
+    try:
+        made = [one for one in yaml.safe_load_all(helm.template_of(values)) if one]
+    except HelmError as error:
+        yield str(error)
+        return
+    yield from objects.problems(made, has_certificates=True)
+    texts = [one["data"]["cloudgraft.yaml"] for one in made if one["kind"] == "ConfigMap" and _has_config(one)]
+    (text,) = texts
+    server = {**values["server"]}
+    own = yaml.safe_load(server.pop("config"))
+    parsed = {**values, "server": server}
+    if "config" in values.get("dock", {}):
+        parsed["dock"] = {**values["dock"], "config": yaml.safe_load(values["dock"]["config"])}
+    if yaml.safe_load(text) != pod_content(parsed, own):
+        yield "the chart writes another configuration than the one that was checked"
+    mounts = pod_files.mounted_directories(made, _CHOICES.name)
+    yield from pod_files.problems(text, rendering, mounts, work)
+
+
+def _has_config(config_map: object) -> bool:
+    return isinstance(config_map, dict) and "cloudgraft.yaml" in config_map.get("data", {})
