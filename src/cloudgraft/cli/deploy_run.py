@@ -89,7 +89,7 @@ def _tell(rendering: Rendering, choices: Choices, target: Target) -> None:
     else:
         values = _shown(target.to, "values.yaml")
         commands.append(f"helm install {choices.name} {CHART} --namespace {choices.namespace} --values {values}")
-    _say("Next:")
+    _say("Create what it needs, and install it:")
     for command in commands:
         _say(f"  {clean(command)}")
 

@@ -32,7 +32,7 @@ def _write_account(draft: Draft) -> None:
         return
     if draft.drop((*section, "kubeconfig")) is not None:
         draft.own["kubernetes"] = {**draft.own["kubernetes"], "inCluster": True}
-        text = "inCluster takes its place: the release must be installed in the cluster that machines join"
+        text = "inCluster takes its place: install the release in the cluster that machines join"
         draft.warn((*section, "kubeconfig"), text)
     events = draft.config.kubernetes.events
     ours = {"deployment": draft.choices.name, "namespace": draft.choices.namespace}
