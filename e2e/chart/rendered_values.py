@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +17,12 @@ from cloudgraft.deploy import Choices, Rendering
 from cloudgraft.deploy.pod import pod_content
 from e2e.chart import objects, pod_files
 from e2e.chart.examples import Example, examples, rendering_of
-from e2e.helm import Helm, HelmError
+from e2e.helm import CHART, Helm, HelmError
+from e2e.modules import NEWEST_CONTROL_PLANE
 
 __all__ = ["problems"]
 
+_PAGE: Final = "deploy-to-kubernetes"
 _CHOICES: Final = Choices(
     name="edge",
     namespace="kube-system",
@@ -33,6 +38,7 @@ def problems(helm: Helm, directory: Path) -> Iterator[str]:
         with tempfile.TemporaryDirectory(dir=directory) as work:
             for problem in _of_example(helm, example, Path(work)):
                 yield f"{example.name}: {problem}"
+    yield from _manifests(helm, next(one for one in examples() if _PAGE in one.name), directory)
 
 
 def _of_example(helm: Helm, example: Example, work: Path) -> Iterator[str]:
@@ -69,6 +75,25 @@ def _rendered(helm: Helm, rendering: Rendering, work: Path) -> Iterator[str]:
         yield "the chart writes another configuration than the one that was checked"
     mounts = pod_files.mounted_directories(made, _CHOICES.name)
     yield from pod_files.problems(text, rendering, mounts, work)
+
+
+def _manifests(helm: Helm, example: Example, directory: Path) -> Iterator[str]:
+    """What is wrong with `--manifests`, which has the helm in PATH render the same values."""
+    path = directory / "cloudgraft.yaml"
+    path.write_text(example.text, "utf-8")
+    release = f"{NEWEST_CONTROL_PLANE}.0"
+    command = [sys.executable, "-m", "cloudgraft.cli", "deploy", "render", "--config", str(path), "--manifests"]
+    done = subprocess.run(
+        [*command, "--chart", str(CHART), "--autoscaler-release", release],
+        env={**os.environ, "PATH": f"{helm.binary.parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    values = rendering_of(example, directory, Choices(autoscaler_release=release)).values
+    if done.returncode or done.stdout != helm.template_of(values):
+        yield f"--manifests ended with {done.returncode}, or with others than those of its values: {done.stderr}"
 
 
 def _has_config(config_map: object) -> bool:

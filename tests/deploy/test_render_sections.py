@@ -122,6 +122,7 @@ def test_scripts_go_into_an_image_and_find_their_directory(tmp_path: Path) -> No
         "cluster: prod\n"
         "clouds:\n"
         "  lab: {driver: exec, create: ./lab.sh create, delete: [bash, bin/lab.sh], list: /usr/bin/lab}\n"
+        "  too: {driver: exec, create: ./lab.sh, delete: ./lab.sh, list: ./lab.sh}\n"
         "  own: {driver: plugin, command: [python3, mine.py], options: {a: b}}\n"
         "nodeGroups: [{id: a, cloud: lab, maxSize: 3, template: {capacity: {cpu: 1, memory: 1Gi}}}]\n"
     )
@@ -131,6 +132,7 @@ def test_scripts_go_into_an_image_and_find_their_directory(tmp_path: Path) -> No
     assert list(found.dockerfile)[2:-1] == [
         "COPY --chmod=555 lab.sh /opt/lab/lab.sh",
         "COPY --chmod=555 bin/lab.sh /opt/lab/bin/lab.sh",
+        "COPY --chmod=555 lab.sh /opt/too/lab.sh",
         "COPY --chmod=555 mine.py /opt/own/mine.py",
     ]
     said = warnings(found)

@@ -27,7 +27,7 @@ _LISTS: Final = frozenset({"machinesFile", "hostsFile", "configFile"})  # files 
 
 
 class HostNeeds:
-    """What a configuration takes from its host. ``copies`` are the files of an image on top: here, and there."""
+    """What a configuration takes from its host. ``copies`` are the files of an image on top: there, and here."""
 
     def __init__(self, draft: Draft) -> None:
         """Nothing yet: :meth:`write` finds it."""
@@ -47,7 +47,8 @@ class HostNeeds:
         for index, (name, entry) in enumerate(zip(draft.config.names(), draft.config.providers, strict=True)):
             path = ("providers", index)
             if isinstance(entry, PluginProvider):
-                self._write_plugin(path, name, entry.command)
+                own = f"provider-{name}" if name in draft.config.clouds else name
+                self._write_plugin(path, own, entry.command)
             elif isinstance(entry, ExternalGrpcProvider) and entry.address.startswith("unix:"):
                 draft.warn((*path, "address"), "a socket of this host is not in the pod: use host:port")
             elif isinstance(entry, EntryPointProvider):
@@ -62,7 +63,7 @@ class HostNeeds:
             f"FROM cloudgraft:{__version__}",
             "USER root",
             *(f"RUN pip install {package}" for package in sorted(self.packages)),
-            *(f"COPY --chmod=555 {source} {target}" for source, target in self.copies.items()),
+            *(f"COPY --chmod=555 {source} {target}" for target, source in self.copies.items()),
             "USER 65532:65532",
         ]
 
@@ -77,7 +78,7 @@ class HostNeeds:
         if "/" in program and not program.startswith("/"):
             target = posixpath.normpath(posixpath.join(home, program))
             draft.rewrite((*path, "command", 0), target)
-            self.copies[program] = target
+            self.copies[target] = program
         if scripts or (given is not None and not str(given).startswith("/")):
             draft.rewrite((*path, "workingDirectory"), home)
             self._copy(scripts, str(given or ""), home)
@@ -147,7 +148,7 @@ class HostNeeds:
     def _copy(self, scripts: Sequence[str], here: str, there: str) -> None:
         for script in scripts:
             source = posixpath.normpath(posixpath.join(here, script))
-            self.copies[source] = posixpath.normpath(posixpath.join(there, script))
+            self.copies[posixpath.normpath(posixpath.join(there, script))] = source
 
     # -- files -------------------------------------------------------------------------------------------------------
 
