@@ -72,3 +72,13 @@ def test_releases_are_those_of_the_schema() -> None:
     pattern = schema["properties"]["autoscaler"]["properties"]["release"]["pattern"]
     for minor in range(20, 45):
         assert bool(re.fullmatch(pattern, f"1.{minor}.0")) == bool(deploy._RELEASE.fullmatch(f"1.{minor}"))
+
+
+def test_a_file_without_its_mount_is_found(tmp_path: Path) -> None:
+    example = next(one for one in EXAMPLES if one.name == "docs/how-to/use-proxmox.md: cloudgraft.yaml")
+    rendering = rendering_of(example, tmp_path, Choices())
+    (own,) = rendering.values["server"]["mounts"]
+    mounts = {place: source for place, source in mounts_of(rendering).items() if source != own["secret"]}
+    found = list(pod_files.problems(content_of(rendering), rendering, mounts, tmp_path))
+    assert found
+    assert all(one.endswith(" is not mounted") for one in found)

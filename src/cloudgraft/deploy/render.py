@@ -39,8 +39,8 @@ class Rendering:
     def text(self, file: str, choices: Choices) -> str:
         """The values file; ``file`` is the name of the configuration."""
         head = [
-            f"Values of {CHART} for {file}, by `cloudgraft deploy render`. values.yaml of the chart has all keys.",
-            f"Install it in the namespace {choices.namespace}, after the Secrets that the command has named.",
+            f"Values of {CHART} for {file}, by `cloudgraft deploy render`.",
+            f"For the namespace {choices.namespace}. The Secrets that they name come first; values.yaml has all keys.",
         ]
         return commented(self.values, self.reasons, head)
 

@@ -30,6 +30,20 @@ def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
+class _FlowDumper(yaml.SafeDumper):
+    """Writes text on one line, whatever is in it."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _line_of_text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=None if value.isprintable() else '"')
+
+
+_FlowDumper.add_representer(str, _line_of_text)
+
+
 def dumped(content: Mapping[str, Any]) -> str:
     """The content of a file, in its order."""
     text = _dumped(content, allow_unicode=True)
@@ -80,5 +94,5 @@ def _line(text: str, comment: str) -> str:
 
 def _flow(value: object) -> str:
     """A value on one line."""
-    text: str = yaml.dump(value, Dumper=yaml.SafeDumper, default_flow_style=True, sort_keys=False, width=10**9)
+    text: str = yaml.dump(value, Dumper=_FlowDumper, default_flow_style=True, sort_keys=False, width=10**9)
     return text.removesuffix("\n").removesuffix("\n...").strip()
