@@ -12,7 +12,8 @@ import yaml
 
 from cloudgraft.app.check import check_file
 from cloudgraft.config import ConfigError
-from cloudgraft.deploy import Choices, Rendering, render
+from cloudgraft.deploy.draft import Choices
+from cloudgraft.deploy.render import Rendering, render
 from e2e.helm import CHART
 
 __all__ = ["Example", "examples", "rendering_of"]

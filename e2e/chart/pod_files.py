@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from cloudgraft.certs.authority import create_bundle
 from cloudgraft.config import ConfigError, load
-from cloudgraft.deploy import Rendering
 from cloudgraft.deploy.files import named_files
+from cloudgraft.deploy.render import Rendering
 
 __all__ = ["mounted_directories", "problems"]
 

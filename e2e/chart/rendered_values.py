@@ -13,8 +13,9 @@ from typing import Final
 import yaml
 
 from cloudgraft.config import ConfigError
-from cloudgraft.deploy import Choices, Rendering
+from cloudgraft.deploy.draft import Choices
 from cloudgraft.deploy.pod import pod_content
+from cloudgraft.deploy.render import Rendering
 from e2e.chart import objects, pod_files
 from e2e.chart.examples import Example, examples, rendering_of
 from e2e.helm import CHART, Helm, HelmError

@@ -9,7 +9,8 @@ from typing import Any
 import jsonschema_rs
 import yaml
 
-from cloudgraft.deploy import Choices, Rendering
+from cloudgraft.deploy.draft import Choices
+from cloudgraft.deploy.render import Rendering
 from e2e.chart.examples import Example, rendering_of
 from e2e.helm import CHART
 

@@ -15,8 +15,9 @@ import yaml
 
 from cloudgraft.cli import deploy
 from cloudgraft.config import ConfigError
-from cloudgraft.deploy import Choices, Rendering
+from cloudgraft.deploy.draft import Choices
 from cloudgraft.deploy.pod import pod_content
+from cloudgraft.deploy.render import Rendering
 from cloudgraft.deploy.text import dumped
 from e2e.chart import pod_files
 from e2e.chart.examples import Example, examples, rendering_of
@@ -77,8 +78,8 @@ def test_releases_are_those_of_the_schema() -> None:
 def test_a_file_without_its_mount_is_found(tmp_path: Path) -> None:
     example = next(one for one in EXAMPLES if one.name == "docs/how-to/use-proxmox.md: cloudgraft.yaml")
     rendering = rendering_of(example, tmp_path, Choices())
-    (own,) = rendering.values["server"]["mounts"]
-    mounts = {place: source for place, source in mounts_of(rendering).items() if source != own["secret"]}
+    mounts = mounts_of(rendering)
+    del mounts["/etc/cloudgraft/lab"]
     found = list(pod_files.problems(content_of(rendering), rendering, mounts, tmp_path))
     assert found
-    assert all(one.endswith(" is not mounted") for one in found)
+    assert all("/etc/cloudgraft/lab/" in one and one.endswith(" is not mounted") for one in found)

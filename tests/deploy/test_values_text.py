@@ -31,10 +31,16 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.sampl
 )
 SCALAR = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT
 CONTENT = st.dictionaries(
-    TEXT, st.recursive(SCALAR, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3))
+    TEXT,
+    st.recursive(
+        SCALAR, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3), max_leaves=6
+    ),
+    max_size=4,
 )
 # Keys of the chart's values are names.
-SETTINGS = st.dictionaries(st.from_regex(r"[A-Za-z][A-Za-z0-9-]{0,20}", fullmatch=True), SCALAR | st.lists(SCALAR))
+SETTINGS = st.dictionaries(
+    st.from_regex(r"[A-Za-z][A-Za-z0-9-]{0,20}", fullmatch=True), SCALAR | st.lists(SCALAR, max_size=2), max_size=4
+)
 
 
 @given(content=CONTENT)

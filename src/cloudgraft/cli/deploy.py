@@ -99,7 +99,7 @@ def render(
     if force and to is None:
         raise click.UsageError("--force goes with --to")
     from cloudgraft.cli import deploy_run
-    from cloudgraft.deploy import Choices
+    from cloudgraft.deploy.draft import Choices
 
     choices = Choices(
         name=name,

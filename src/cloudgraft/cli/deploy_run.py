@@ -15,8 +15,8 @@ from cloudgraft.app import logs
 from cloudgraft.app.check import check_file
 from cloudgraft.cli.terminal import clean, fail
 from cloudgraft.config import ConfigError
-from cloudgraft.deploy import Choices, Rendering, render
-from cloudgraft.deploy.draft import CHART
+from cloudgraft.deploy.draft import CHART, Choices
+from cloudgraft.deploy.render import Rendering, render
 
 _HELM_SECONDS: Final = 120
 
