@@ -39,6 +39,12 @@ def test_files_of_a_cloud_go_into_one_secret(tmp_path: Path) -> None:
     ]
 
 
+def test_what_is_wrong_with_options_is_said_although_their_files_are_missing(tmp_path: Path) -> None:
+    text = LAB.format(name="lab").replace("    tokenFile: secrets/proxmox token\n", "")
+    with pytest.raises(ConfigError, match=r"clouds\.lab: give either tokenFile or passwordFile"):
+        rendered(tmp_path, text)
+
+
 @pytest.mark.parametrize(
     ("cloud", "mount"),
     [("tls", "cloud-tls-2"), ("config", "cloud-config"), ("server-tls", "2-cloud-server"), ("a" * 63, "a" * 42)],

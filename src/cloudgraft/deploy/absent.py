@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
 
-from cloudgraft.config import Config, Problem
-from cloudgraft.deploy.files import NamedFile, named_files
+from cloudgraft.config import Config, ConfigError, Problem, Where
+from cloudgraft.config.sections.clouds import EntryPointCloud
+from cloudgraft.config.sections.providers import EntryPointProvider
+from cloudgraft.deploy.files import NamedFile, class_of, named_files
 from cloudgraft.deploy.mounts import absolute
+from cloudgraft.plugins.registry import arguments, provider_class
+from cloudgraft.sdk.blocking import AnyDriver, AnyProvider
+from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.validation.problems import dotted
 
 # How another host reaches the cluster is not to be seen from here.
@@ -24,7 +30,8 @@ def absent_files(config: Config) -> list[NamedFile]:
 def without_absent(config: Config, problems: Iterable[Problem]) -> Iterator[Problem]:
     """Leaves out the problems of files that are missing on this host.
 
-    A part that reads a file when it is made reports that for all of it, so such problems are left out too.
+    A part that reads a file when it is made reports that for all of it, so such problems are left out too. Those that
+    its options have by themselves stay.
     """
     absent = absent_files(config)
     base_dir = config.where().base_dir
@@ -34,6 +41,28 @@ def without_absent(config: Config, problems: Iterable[Problem]) -> Iterator[Prob
         part = file.path[:2] if is_entry else file.path[:1]
         keys |= {dotted(part), dotted((*part, "type")), dotted((*part, "options"))}
     files = {str(absolute(file.text, base_dir)) for file in absent} | {str(base_dir / file.text) for file in absent}
+    own = set(_of_options(config))
     for problem in problems:
-        if problem.key not in keys and problem.file not in files:
+        if problem in own or (problem.key not in keys and problem.file not in files):
             yield problem
+
+
+def _of_options(config: Config) -> Iterator[Problem]:
+    """The problems of drivers' and providers' options, as far as they show without making anything of them."""
+    for name, cloud in config.clouds.items():
+        cls = class_of(config, name)
+        if cls is not None and isinstance(cloud, EntryPointCloud):
+            yield from _refused(cls, cloud.options, config.where("clouds", name))
+    for index, entry in enumerate(config.providers):
+        if isinstance(entry, EntryPointProvider):
+            with suppress(CloudgraftError):  # it cannot be imported, which is a problem of its own
+                where = config.where("providers", index, "options")
+                yield from _refused(provider_class(entry.type), entry.options, where)
+
+
+def _refused(cls: type[AnyDriver | AnyProvider], options: Mapping[str, Any], where: Where) -> Sequence[Problem]:
+    try:
+        arguments(cls, options, where)
+    except ConfigError as error:
+        return error.problems
+    return ()
