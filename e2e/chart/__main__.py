@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from e2e.build import CannotBuildError, build, recipes_for
-from e2e.chart import bad_values, installed, objects, releases
+from e2e.chart import bad_values, installed, objects, releases, rendered_values
 from e2e.chart.configurations import Configurations
 from e2e.chart.modes import Combination, combinations, covering, of_the_page
 from e2e.command_line import FAILED, NOT_RUN, stop_in_order, tell
@@ -44,6 +44,9 @@ def main() -> int:
             _judge("helm lint", lambda: _linted(helm)),
             _judge("the values of the page", lambda: _rendered(helm, [of_the_page()], directory)),
             _judge(f"{len(bad_values.BAD_VALUES)} bad values are refused", lambda: bad_values.problems(helm)),
+            _judge(
+                "`cloudgraft deploy render` for every configuration", lambda: rendered_values.problems(helm, directory)
+            ),
             _judge("rights and flags of the autoscaler's releases", lambda: releases.problems(helm)),
         ]
         with control_plane(programs, directory / "plane") as plane:

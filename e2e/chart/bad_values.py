@@ -23,6 +23,7 @@ BAD_VALUES: Final[tuple[tuple[Mapping[str, Any], str], ...]] = (
     ({"server": {"config": "store: {path: x}"}}, "server.config must not have `store`"),
     ({"server": {"config": {"server": {"listen": "x"}}}}, "server.config must not have `server`"),
     ({"server": {"settings": {"tls": {}}}}, "server.settings must not have `tls`"),
+    ({"server": {"store": {"path": "x"}}}, "server.store must not have `path`"),
     ({"server": {"log": {"level": 9}}}, "at '/server/log/level': maximum: got 9, want 5"),
     ({"server": {"allowedClients": []}}, "at '/server/allowedClients'"),
     ({"server": {"mounts": [{"as": "tls", "secret": "x"}]}}, "/etc/cloudgraft/tls is the chart's own directory"),

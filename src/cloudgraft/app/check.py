@@ -22,9 +22,11 @@ from cloudgraft.config.sections.clouds import EntryPointCloud, PluginCloud
 from cloudgraft.config.sections.groups import NodeGroupConfig
 from cloudgraft.config.sections.process import PluginProcess
 from cloudgraft.config.sections.providers import PluginProvider
+from cloudgraft.deploy.absent import without_absent
+from cloudgraft.deploy.files import class_of
 from cloudgraft.engine.groups.desired import Catalog, DesiredState, GroupDeclaration, complete
 from cloudgraft.engine.groups.resolution import spend_caps
-from cloudgraft.plugins.registry import driver_class, provider_class
+from cloudgraft.plugins.registry import provider_class
 from cloudgraft.sdk.blocking import AnyDriver, overrides
 from cloudgraft.sdk.common.files import stat_of
 from cloudgraft.sdk.driver import Shape
@@ -48,15 +50,19 @@ class Checked:
     problems: tuple[Problem, ...] = ()
 
 
-def check_file(path: Path, *, overrides: Mapping[str, object] | None = None) -> Checked:
-    """Reads a file and checks all of it. The problems are in the order of lines, each once."""
+def check_file(path: Path, *, overrides: Mapping[str, object] | None = None, needs_host: bool = True) -> Checked:
+    """Reads a file and checks all of it. The problems are in the order of lines, each once.
+
+    ``needs_host`` is false for a file of another host, whose files and programs may be missing on this one.
+    """
+    find = check_all if needs_host else check_elsewhere
     try:
-        config = load(path, overrides=overrides, find=check_all)
+        config = load(path, overrides=overrides, find=find, needs_files=needs_host)
     except ConfigError as error:
         return Checked(problems=error.problems)
     problems = Problems()
-    parts = _checked(config, problems)
-    problems.add(*hidden_problems(config, problems, check_all))
+    parts = _checked(config, problems, needs_host=needs_host)
+    problems.add(*hidden_problems(config, problems, find, needs_files=needs_host))
     if parts.wanted is None and not parts.members:
         problems.add(*nothing_to_serve(config).problems)
     return Checked(config=config, parts=parts, problems=ConfigError(problems).problems)
@@ -69,6 +75,13 @@ def check_all(config: Config) -> None:
     problems.raise_any()
 
 
+def check_elsewhere(config: Config) -> None:
+    """As :func:`check_all`, for the file of another host."""
+    problems = Problems()
+    _checked(config, problems, needs_host=False)
+    problems.raise_any()
+
+
 def problems_of(config: Config) -> tuple[Problems, Problems]:
     """The problems that all parts find in a valid file, and those of :func:`incomplete`."""
     problems = Problems()
@@ -76,16 +89,20 @@ def problems_of(config: Config) -> tuple[Problems, Problems]:
     return problems, incomplete(config, parts.wanted)
 
 
-def _checked(config: Config, problems: Problems) -> Parts:
-    parts = build(config, ServiceMetrics(), problems)
-    problems.add(*incomplete(config, parts.wanted))
+def _checked(config: Config, problems: Problems, *, needs_host: bool = True) -> Parts:
+    found = Problems()
+    parts = build(config, ServiceMetrics(), found)
+    problems.add(*(found if needs_host else without_absent(config, found)))
+    problems.add(*incomplete(config, parts.wanted, needs_host=needs_host))
     return parts
 
 
-def incomplete(config: Config, wanted: DesiredState | None) -> Problems:
-    """What the file names and does not exist: files, programs, machine types. ``wanted`` is the state of the file."""
-    problems = Problems(_files(config))
-    problems.add(*_plugins(config))
+def incomplete(config: Config, wanted: DesiredState | None, *, needs_host: bool = True) -> Problems:
+    """What the file names and does not exist: files, programs, machine types. ``wanted`` is the state of the file.
+
+    Without ``needs_host``, only machine types.
+    """
+    problems = Problems([*_files(config), *_plugins(config)] if needs_host else ())
     if wanted is None:
         return problems
     catalogs: dict[str, Catalog] = {}
@@ -93,10 +110,10 @@ def incomplete(config: Config, wanted: DesiredState | None) -> Problems:
         where = config.where("clouds", name)
         with problems.collecting():
             driver = made(declared.make, where, f"the driver of {name}")
-            lacks = made(driver.missing, where, f"missing() of the driver of {name}")
+            lacks = made(driver.missing, where, f"missing() of the driver of {name}") if needs_host else {}
             problems.add(*(where.document.problem((*where.path, key), why) for key, why in lacks.items()))
             shapes = made(driver.known_shapes, where, f"known_shapes() of the driver of {name}")
-            catalog = _known_catalog(_class_of(config, name), shapes)
+            catalog = _known_catalog(class_of(config, name), shapes)
             if catalog is not None:
                 catalogs[name] = catalog
     problems.add(*misfits(config, wanted, catalogs))
@@ -108,7 +125,7 @@ def incomplete(config: Config, wanted: DesiredState | None) -> Problems:
 
 def _files(config: Config) -> Iterator[Problem]:
     """Files that the options of drivers and providers and the settings of machines name."""
-    classes = {name: _class_of(config, name) for name in config.clouds}
+    classes = {name: class_of(config, name) for name in config.clouds}
     for name, cloud in config.clouds.items():
         cls = classes[name]
         if isinstance(cloud, EntryPointCloud) and cls is not None:
@@ -126,17 +143,6 @@ def _files(config: Config) -> Iterator[Problem]:
             continue
         given = dict(getattr(entry, "options", {}))
         yield from missing_paths(options_type, given, config.where("providers", index, "options"))
-
-
-def _class_of(config: Config, cloud: str) -> type[AnyDriver] | None:
-    """The class of a cloud's driver; None for a plugin, and for one that cannot be imported."""
-    entry = config.clouds.get(cloud)
-    if not isinstance(entry, EntryPointCloud):
-        return None
-    try:
-        return driver_class(entry.driver)
-    except CloudgraftError:
-        return None
 
 
 def _plugins(config: Config) -> Iterator[Problem]:

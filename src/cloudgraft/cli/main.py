@@ -39,6 +39,7 @@ VERBS = {
     "test-driver": "Test the driver of a cloud against what the engine relies on: 37 rules.",
     "torture": "Kill a server under load with your own driver, and reconcile it with the cloud's list.",
     "certs": "Make, renew and check the certificates for mTLS.",
+    "deploy": "Write values for the Helm chart that fit a configuration.",
     "db": "Check, upgrade, export, import and repair the journal.",
     "simcloud": "Run a simulated cloud, with its own ledger and faults on request.",
     "node-manager": "Serve node groups over HTTPS: the engine of several fronts.",

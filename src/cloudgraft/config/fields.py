@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 from collections.abc import Callable, Mapping
@@ -38,6 +39,7 @@ class LoadContext:
     base_dir: Path
     provider_types: frozenset[str] | None = None  # None: do not check
     driver_types: frozenset[str] | None = None  # None: do not check
+    needs_files: bool = True  # False: another host will read them, so they may be missing on this one
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,8 +260,14 @@ def _looks_like_base64(value: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9+/]{80,}={0,2}", value) is not None
 
 
+def is_readable_here(path: Path, info: ValidationInfo) -> bool:
+    """Whether a validator may read the file: not outside of a load, and not when it may be missing and is."""
+    context = info.context
+    return isinstance(context, LoadContext) and (context.needs_files or os.access(path, os.R_OK))
+
+
 def _readable_file(path: Path, info: ValidationInfo) -> Path:
-    if not isinstance(info.context, LoadContext):
+    if not is_readable_here(path, info):
         return path
     try:
         found = stat_of(path)
@@ -274,13 +282,13 @@ def _readable_file(path: Path, info: ValidationInfo) -> Path:
 
 
 def _directory(path: Path, info: ValidationInfo) -> Path:
-    if isinstance(info.context, LoadContext) and not _is_directory(path):
+    if is_readable_here(path, info) and not _is_directory(path):
         raise refuse(f"no such directory: {shown(path)}", "paths are relative to the directory of this file")
     return path
 
 
 def _new_file(path: Path, info: ValidationInfo) -> Path:
-    if isinstance(info.context, LoadContext):
+    if isinstance(info.context, LoadContext) and info.context.needs_files:
         if _is_directory(path):
             raise refuse(f"is a directory: {shown(path)}", "name the file in it")
         if not _is_directory(path.parent):

@@ -28,6 +28,7 @@ def load(
     *,
     overrides: Mapping[str, object] | None = None,
     find: Callable[[Config], object] | None = None,
+    needs_files: bool = True,
 ) -> Config:
     """Reads and checks a file.
 
@@ -37,16 +38,23 @@ def load(
 
     ``find`` raises ConfigError with more problems, such as those that drivers find. It is called only for a file that
     has problems already, with the valid rest of it, so that all of them are reported together.
+
+    ``needs_files`` is false for a configuration of another host: the files that it names may then be missing here.
     """
-    text, base_dir = read_file(path, _SMALLEST), path.absolute().parent
-    return _parse(text, base_dir, str(path), overrides, find)
+    text, context = read_file(path, _SMALLEST), _context(path.absolute().parent, needs_files=needs_files)
+    return _parse(text, context, str(path), overrides, find)
 
 
 def parse(
-    text: str, base_dir: Path, *, name: str = "cloudgraft.yaml", overrides: Mapping[str, object] | None = None
+    text: str,
+    base_dir: Path,
+    *,
+    name: str = "cloudgraft.yaml",
+    overrides: Mapping[str, object] | None = None,
+    needs_files: bool = True,
 ) -> Config:
     """As :func:`load`, for a text; ``name`` is the file name in its problems."""
-    return _parse(text, base_dir, name, overrides, None)
+    return _parse(text, _context(base_dir, needs_files=needs_files), name, overrides, None)
 
 
 def load_other(
@@ -76,40 +84,44 @@ def with_groups(config: Config, entries: Sequence[Mapping[str, object]]) -> Conf
     groups = [*root.value.get("nodeGroups", ()), *(deepcopy(dict(entry)) for entry in entries)]
     value = {**root.value, "nodeGroups": groups}
     whole = Entry(value, root.line, root.column, children=root.children, keys=root.keys)
-    return _config(Document(name=document.name, root=whole, overridden=set(document.overridden)), where.base_dir)
+    return _config(
+        Document(name=document.name, root=whole, overridden=set(document.overridden)), _context(where.base_dir)
+    )
 
 
 def _parse(
     text: str,
-    base_dir: Path,
+    context: LoadContext,
     name: str,
     overrides: Mapping[str, object] | None,
     find: Callable[[Config], object] | None,
 ) -> Config:
     document = _document(text, name, _SMALLEST, overrides)
     try:
-        return _config(document, base_dir)
+        return _config(document, context)
     except ConfigError as error:
         if find is None:
             raise
-        raise ConfigError(Problems([*error.problems, *_in_rest(document, base_dir, find)])) from None
+        raise ConfigError(Problems([*error.problems, *_in_rest(document, context, find)])) from None
 
 
-def hidden_problems(config: Config, known: Iterable[Problem], find: Callable[[Config], object]) -> Iterable[Problem]:
+def hidden_problems(
+    config: Config, known: Iterable[Problem], find: Callable[[Config], object], *, needs_files: bool = True
+) -> Iterable[Problem]:
     """The problems that ``find`` finds in a valid file only without the unknown keys that are among ``known``."""
     where = config.where()
-    return _in_rest(where.document, where.base_dir, find, known) if _unknown_keys(where.document, known) else ()
+    context = _context(where.base_dir, needs_files=needs_files)
+    return _in_rest(where.document, context, find, known) if _unknown_keys(where.document, known) else ()
 
 
 def _in_rest(
-    document: Document, base_dir: Path, find: Callable[[Config], object], known: Iterable[Problem] = ()
+    document: Document, context: LoadContext, find: Callable[[Config], object], known: Iterable[Problem] = ()
 ) -> Iterable[Problem]:
     """The problems that ``find`` finds in the valid rest of a file, and in that without the unknown keys it finds.
 
     A driver sees its section only when its keys are known. Only unknown keys are left out: nothing depends on them,
     while a driver could miss another value, and report problems that the file does not have.
     """
-    context = _context(base_dir)
     found, wrong = Problems(), _unknown_keys(document, known)
     while True:
         left = valid_rest(
@@ -120,7 +132,7 @@ def _in_rest(
         config, rest = left
         more = Problems()
         with more.collecting():
-            find(config.read_from(document, base_dir))
+            find(config.read_from(document, context.base_dir))
         found.add(*rest.news(more))
         unknown = _unknown_keys(document, found) - wrong
         if not unknown:
@@ -139,13 +151,14 @@ def _all_paths(entry: Entry, path: KeyPath = ()) -> Iterator[KeyPath]:
         yield from _all_paths(child, (*path, key))
 
 
-def _config(document: Document, base_dir: Path) -> Config:
-    return _validated(document, Config, cross_checks, _context(base_dir)).read_from(document, base_dir)
+def _config(document: Document, context: LoadContext) -> Config:
+    return _validated(document, Config, cross_checks, context).read_from(document, context.base_dir)
 
 
-def _context(base_dir: Path) -> LoadContext:
+def _context(base_dir: Path, *, needs_files: bool = True) -> LoadContext:
     return LoadContext(
         base_dir=base_dir,
+        needs_files=needs_files,
         provider_types=_installed("cloudgraft.providers"),
         driver_types=_installed("cloudgraft.drivers"),
     )

@@ -194,6 +194,12 @@ def may_name_a_secret(key: str) -> bool:
 
 def secret_values(settings: object) -> Iterator[str]:
     """Yields every text below a key that names a secret."""
+    for _, value in secrets_in(settings):
+        yield from _texts(value)
+
+
+def secrets_in(settings: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], object]]:
+    """Yields the value of every key that names a secret, with its place."""
     if isinstance(settings, Mapping):
         for key, value in settings.items():
             if isinstance(value, Mapping) and _PLACES.search(str(key)):
@@ -201,10 +207,10 @@ def secret_values(settings: object) -> Iterator[str]:
             if key == "token" and isinstance(value, Mapping) and value.keys() <= _ABOUT_TOKENS:
                 continue
             is_secret = _SECRET.search(str(key)) and not _HARMLESS.search(str(key))
-            yield from _texts(value) if is_secret else secret_values(value)
+            yield from [((*path, key), value)] if is_secret else secrets_in(value, (*path, key))
     elif isinstance(settings, list):
-        for value in settings:
-            yield from secret_values(value)
+        for index, value in enumerate(settings):
+            yield from secrets_in(value, (*path, index))
 
 
 def _texts(value: object) -> Iterator[str]:

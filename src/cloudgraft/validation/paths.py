@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,26 +26,42 @@ def missing_paths(section_type: Any, section: Any, where: Where) -> Iterator[Pro
     A path that is declared as a StateFile is written, so only its directory must exist. One that is declared as a
     MadePath need not exist. Any other must exist itself.
     """
-    for path, key, text in _paths(section_type, section, (), None):
-        message, hint = _problem(where.base_dir / text, key)
+    for named in named_paths(section_type, section):
+        message, hint = _problem(where.base_dir / named.text, named.key)
         if message:
-            yield where.document.problem((*where.path, *path), message, hint)
+            yield where.document.problem((*where.path, *named.path), message, hint)
 
 
-def _paths(annotation: Any, value: Any, path: KeyPath, key: Key | None) -> Iterator[tuple[KeyPath, Key | None, str]]:
-    """Each path in the values, with its key in the file and the field that holds it, or the list or mapping of it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedPath:
+    """A file or directory that values name."""
+
+    path: KeyPath  # its place in the values
+    key: Key | None  # the field that holds it, or the list or mapping of it
+    text: str  # as it is written
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether the field says that it is a directory."""
+        return self.key is not None and (
+            self.key.place is Place.WORKING_DIRECTORY or self.key.field.endswith(_DIRECTORIES)
+        )
+
+
+def named_paths(annotation: Any, value: Any, path: KeyPath = (), key: Key | None = None) -> Iterator[NamedPath]:
+    """Each path in the values, which are of a declared type."""
     kind = unwrap(annotation)
     if isinstance(value, str):
         if is_path(kind, key.field if key else "", value):
-            yield path, key, value
+            yield NamedPath(path=path, key=key, text=value)
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _paths(item_type(kind), item, (*path, index), key)
+            yield from named_paths(item_type(kind), item, (*path, index), key)
     elif isinstance(value, dict):
         known, other = keys_of(kind), item_type(kind)
         for name, item in value.items():
             own = known.get(name)
-            yield from _paths(own.annotation if own else other, item, (*path, name), own or key)
+            yield from named_paths(own.annotation if own else other, item, (*path, name), own or key)
 
 
 def _problem(path: Path, key: Key | None) -> tuple[str, str]:

@@ -75,6 +75,11 @@
 {{- fail (printf "autoscaler.flags must not have %s: the chart decides it" $flag) }}
 {{- end }}
 {{- end }}
+{{- range $key := list "path" "postgresql" "user" "passwordFile" "ca" }}
+{{- if hasKey $v.server.store $key }}
+{{- fail (printf "server.store must not have `%s`: the chart writes it" $key) }}
+{{- end }}
+{{- end }}
 {{- range $key := list "listen" "tls" "ops" }}
 {{- if hasKey $v.server.settings $key }}
 {{- fail (printf "server.settings must not have `%s`: the chart writes it" $key) }}

@@ -42,6 +42,13 @@ store:
   user: {{ $server.postgresql.user }}
   passwordFile: /etc/cloudgraft/db/password
   ca: /etc/cloudgraft/db/ca.crt
+{{- with $server.store }}
+{{ toYaml . | indent 2 }}
+{{- end }}
+{{- else if $server.store }}
+store:
+  path: /var/lib/cloudgraft/journal.db
+{{ toYaml $server.store | indent 2 }}
 {{- else }}
 store: {path: /var/lib/cloudgraft/journal.db}
 {{- end }}

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StrictStr, ValidationInfo, field_validator
 
-from cloudgraft.config.fields import Kind, LoadContext, PositiveDuration, ReadableFile, matching, refuse
+from cloudgraft.config.fields import Kind, PositiveDuration, ReadableFile, is_readable_here, matching, refuse
 from cloudgraft.config.section import Section
 from cloudgraft.joining.claims import JoinPlan, ready_made
 from cloudgraft.joining.tokens import public_key_hashes
@@ -111,7 +111,7 @@ class Join(Section):
     @field_validator("ca_file")
     @classmethod
     def _check_authority(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        if value is not None and isinstance(info.context, LoadContext):
+        if value is not None and is_readable_here(value, info):
             try:
                 public_key_hashes(read_file(value))
             except InvalidArgumentError:
@@ -121,7 +121,7 @@ class Join(Section):
     @field_validator("values_file")
     @classmethod
     def _check_values(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        if value is not None and isinstance(info.context, LoadContext):
+        if value is not None and is_readable_here(value, info):
             try:
                 _read_values(value)
             except ConfigError as error:

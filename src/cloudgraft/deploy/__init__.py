@@ -1,0 +1,1 @@
+"""Decides the values of the Helm chart that fit a configuration file. Only `absent` looks at this host."""
