@@ -63,7 +63,7 @@ def needing(what: str, *extras: str) -> Iterator[None]:
 
 
 def not_installed(package: Distribution, extras: Sequence[str]) -> list[str]:
-    """Returns the distributions that these extras of a package name and that are not installed, whatever the version."""
+    """Returns the distributions that these extras of a package need, and that are not installed."""
     markers = [re.compile(rf"extra\s*==\s*['\"]{re.escape(extra)}['\"]") for extra in extras]
     wanted = (line.partition(";") for line in package.requires or ())
     named = {_NAME.match(requirement) for requirement, _, marker in wanted if any(m.search(marker) for m in markers)}
