@@ -137,7 +137,9 @@ def test_arguments_that_no_interpreter_opens_are_not_checked(tmp_path: Path) -> 
         assert done.exit_code == 0, done.output
 
 
-@pytest.mark.parametrize("kind", [[], ["--async"]], ids=["blocking", "async"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param([], id="blocking", marks=pytest.mark.thorough), pytest.param(["--async"], id="async")]
+)
 def test_the_configuration_of_a_new_driver_is_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: list[str]
 ) -> None:
