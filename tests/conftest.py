@@ -24,6 +24,8 @@ settings.register_profile("exploring", deadline=None, suppress_health_check=[Hea
 settings.register_profile("same", settings.get_profile("exploring"), derandomize=True)
 settings.load_profile("same")
 
+gc.disable()  # until all is collected: to look for garbage in what is imported took a third of that time
+
 _LONGEST_NAME: Final = 200  # characters of a parameter
 
 
@@ -56,8 +58,8 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 def pytest_collection_finish() -> None:
     """What was imported stays: looking for garbage in it again and again took a tenth of the time."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

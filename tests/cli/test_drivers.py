@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cloudgraft.cli.drivers import command
-from cloudgraft.plugins.registry import Kind, list_all
+from cloudgraft.plugins.registry import Kind, glance_at_all, list_all
+from cloudgraft.sdk.common import extras
 from cloudgraft.sdk.common.extras import install_command
 from tests.plugins.fake_packages import DRIVER, write_package
 
@@ -50,16 +52,25 @@ def test_a_table_for_people_says_what_is_there_and_why_something_is_not() -> Non
 
 @pytest.mark.usefixtures("_packages")
 def test_what_needs_an_extra_says_which_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "hcloud", None)
-    monkeypatch.setitem(sys.modules, "requests", None)
-    for name in [name for name in sys.modules if name.startswith("cloudgraft.drivers.hetzner")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "cloudgraft.drivers.common.requests_calls", raising=False)
+    def installed(name: str) -> Distribution:
+        if name == "hcloud":
+            raise PackageNotFoundError(name)
+        return distribution(name)
+
+    monkeypatch.setattr(extras, "distribution", installed)
     shown = run().stdout
     [line] = [line for line in shown.splitlines() if line.split()[:1] == ["hetzner"]]
     assert "A project of Hetzner Cloud." in line
     assert line.rstrip().endswith("extra hetzner, not installed")
     assert f"To install what one needs: {install_command('NAME')}" in shown
+
+
+def test_the_list_says_of_ours_what_an_import_says() -> None:
+    read, imported = glance_at_all(), list_all()
+    assert [(one.name, one.summary, one.lacks_extras) for one in read] == [
+        (one.name, one.summary, one.lacks_extras) for one in imported
+    ]
+    assert all(one.summary for one in read)
 
 
 @pytest.mark.usefixtures("_packages")

@@ -93,6 +93,14 @@ def test_status_loads_only_what_calls_a_server(tmp_path: Path) -> None:
     assert not {"pydantic", "sqlalchemy", "sqlite3", "prometheus_client", "structlog"} & set(found)
 
 
+def test_the_list_of_drivers_imports_none_of_ours(tmp_path: Path) -> None:
+    program = f"{RUN}print(json.dumps([name for name in sys.modules if name.startswith('cloudgraft.')]))"
+    (code, found), ours = run(program, "drivers", cwd=tmp_path)
+    assert code == 0
+    assert [name for name in ours if name.startswith(("cloudgraft.drivers", "cloudgraft.simcloud"))] == []
+    assert not {"sqlalchemy", "grpc", "httpx2", "boto3", "libcloud", "openstack", "cloudgraft.engine"} & set(found)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [(["discovery", "offers", "--help"], 0), (["discovery", "prices", "set", "-h"], 0), (["discovery", "offers"], 1)],

@@ -122,6 +122,13 @@ def test_no_problem_hides_another(tmp_path: Path, has_wrong_tls: bool) -> None:
     assert len(keys) - len(HIDDEN) == (5 if has_wrong_tls else 0)
 
 
+def test_an_option_of_a_wrong_type_does_not_hide_what_the_driver_misses(tmp_path: Path) -> None:
+    cloud = "{driver: exec, create: ./nosuch, delete: no-such-program, list: ./f.yaml, timeouts: long, maxCalls: many}"
+    done = check(written(tmp_path, f"cluster: prod\nclouds:\n  script: {cloud}\n"), "-o", "json")
+    keys = {problem["key"].removeprefix("clouds.script.") for problem in json.loads(done.stdout)["problems"]}
+    assert keys >= {"create", "delete", "timeouts", "maxCalls"}
+
+
 def test_arguments_that_no_interpreter_opens_are_not_checked(tmp_path: Path) -> None:
     (tmp_path / "there.py").touch()
     for words in ("[python3, there.py, gone.py]", "[python3, -m, gone]", "[sh, gone.sh]", "[env, gone.py]"):
@@ -130,7 +137,9 @@ def test_arguments_that_no_interpreter_opens_are_not_checked(tmp_path: Path) -> 
         assert done.exit_code == 0, done.output
 
 
-@pytest.mark.parametrize("kind", [[], ["--async"]], ids=["blocking", "async"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param([], id="blocking", marks=pytest.mark.thorough), pytest.param(["--async"], id="async")]
+)
 def test_the_configuration_of_a_new_driver_is_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: list[str]
 ) -> None:

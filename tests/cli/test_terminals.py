@@ -51,7 +51,15 @@ def journal(tmp_path: Path) -> str:
     return path
 
 
-@pytest.mark.parametrize("words", ["--help", "call --list", "conformance --list -o json", "db export --store JOURNAL"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--help",
+        pytest.param("call --list", marks=pytest.mark.thorough),
+        pytest.param("conformance --list -o json", marks=pytest.mark.thorough),
+        "db export --store JOURNAL",
+    ],
+)
 def test_a_reader_that_has_ended_is_no_traceback(words: str, journal: str) -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -66,7 +74,16 @@ def test_a_reader_that_has_ended_is_no_traceback(words: str, journal: str) -> No
 # -- a disk that is full -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", ["--help", "status --help", "--version", "drivers", "db export --store JOURNAL"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--help",
+        pytest.param("status --help", marks=pytest.mark.thorough),
+        pytest.param("--version", marks=pytest.mark.thorough),
+        "drivers",
+        "db export --store JOURNAL",
+    ],
+)
 def test_a_full_disk_is_one_line_and_no_traceback(words: str, journal: str) -> None:
     command = [*PROGRAM, *words.replace("JOURNAL", journal).split()]
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}

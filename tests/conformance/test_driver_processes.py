@@ -24,6 +24,7 @@ from cloudgraft.simcloud.chaos import Chaos, Faults, Odds
 from cloudgraft.simcloud.cloud import SimulatedCloud
 from cloudgraft.simcloud.driver import SimulatedDriver
 from cloudgraft.simcloud.options import SimulatedOptions
+from tests.conformance.judging import judged
 from tests.plugins.plugin_programs import ROOT, TIMING, with_packages
 from tests.simcloud.sim_process import SimcloudProcess
 
@@ -113,7 +114,7 @@ async def test_the_simulated_cloud_over_http(idempotency: Idempotency, lag: int,
 
         cloud.chaos(latency=LATENCY)
         settings = replace(SETTINGS, page_size=12, troubled=troubled)
-        report = await judge_driver(lambda: SimulatedDriver(options), settings)
+        report = await judged(lambda: SimulatedDriver(options), settings)
         passed(report, *(ONLY_IDEMPOTENT if idempotency is Idempotency.NONE else (NO_TWINS,)), NO_PROCESS)
         assert all(entry["deletes"] for entry in cloud.ledger())
 
@@ -174,8 +175,7 @@ async def test_the_drivers_of_the_documentation(
 ) -> None:
     kind = getattr(module(ROOT / "examples" / f"{program}.py"), name)
     options = kind.Options(directory=tmp_path / "machines", room_for=40)
-    report = await judge_driver(lambda: kind(options), replace(SETTINGS, machine=machine, page_size=12))
-    assert report.is_passed, [(r.check, r.message) for r in report.results if r.status not in ("passed", "skipped")]
+    await judged(lambda: kind(options), replace(SETTINGS, machine=machine, page_size=12))
 
 
 def module(path: Path) -> ModuleType:

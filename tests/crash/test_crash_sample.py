@@ -19,19 +19,23 @@ from tests.crash.script import SCRIPT
 from tests.crash.served import ServedProgram
 
 SEED = int(os.environ.get("CLOUDGRAFT_CRASH_SEED", "0"))
-POINTS = 20
-TWICE = 3  # of them with a second crash during the recovery
 AT_A_TIME = 4
 
 
 @pytest.mark.timeout(300)  # by far more than it takes, also on a machine that has much else to do
-def test_no_machine_is_lost_doubled_or_foreign_wherever_the_process_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("count", "twice"),  # points, of which each kind has one at least; and those with a second crash in the recovery
+    [pytest.param(12, 1, id="few"), pytest.param(20, 3, id="some", marks=pytest.mark.thorough)],
+)
+def test_no_machine_is_lost_doubled_or_foreign_wherever_the_process_is_killed(
+    tmp_path: Path, count: int, twice: int
+) -> None:
     campaign = Campaign(tmp_path, VARIANTS[0])
-    points = sample(campaign.points, POINTS, SEED)
+    points = sample(campaign.points, count, SEED)
     clouds = cycle(VARIANTS[SEED % len(VARIANTS) :] + VARIANTS[: SEED % len(VARIANTS)])
     plans = [Plan(variant=variant, point=point) for point, variant in zip(points, clouds, strict=False)]
-    twice = zip(plans[:: len(plans) // TWICE], second_crashes(SEED), strict=False)
-    plans += [replace(plan, second=second) for plan, second in twice]
+    again = zip(plans[:: -(-len(plans) // twice)], second_crashes(SEED), strict=False)
+    plans += [replace(plan, second=second) for plan, second in again]
     results = campaign.run(plans, AT_A_TIME, lambda _: None)
     assert [f"{result.plan}: {result.failure}" for result in results if result.failure] == []
     assert all(result.crashes for result in results)

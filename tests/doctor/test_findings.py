@@ -9,7 +9,7 @@ import pytest
 from cloudgraft.doctor.checks import examine
 from cloudgraft.doctor.findings import ENTRIES, SECTIONS, Severity, exit_code
 from scripts.doctor_page import findings_page
-from tests.doctor.worlds import ALONG, PLANTS, clean, cloud, cluster, flags, group, node, server
+from tests.doctor.worlds import ALONG, PLANTS, clean, cloud, cluster, flags, group, node, server, settings
 
 
 def test_a_clean_world_has_no_findings() -> None:
@@ -83,6 +83,11 @@ def test_a_finding_has_the_keys_that_the_page_lists() -> None:
 )
 def test_reasonable_flags_are_no_finding(flag: str) -> None:
     assert examine(flags(flag)(clean())) == []
+
+
+def test_an_error_text_that_the_configuration_knows_is_no_finding() -> None:
+    inputs = PLANTS["dock-error-unclassified"](settings(error_texts={"no more fruit": "out_of_stock"})(clean()))
+    assert examine(inputs) == []
 
 
 def test_a_young_machine_without_a_node_is_no_finding() -> None:

@@ -261,6 +261,13 @@ PLANTS: Mapping[str, Plant] = {
             ),
         )
     ),
+    "dock-error-unclassified": server(
+        drivers=(
+            DockedDriver(
+                kind="AcmeMachineClass", api_version="acme/v1", protocol="v0", unclassified="the tree has no more fruit"
+            ),
+        )
+    ),
     "node-not-looked-after": server(node_problems=("two nodes are named m-1",)),
     "server-unreachable": lambda p: replace(p, server=None, server_trouble="no cloudgraft server answers"),
     "not-leader": server(leader_trouble="not the leader: the lease cannot be asked for: no route"),

@@ -14,7 +14,7 @@ from cloudgraft.sdk.errors import ErrorClass
 from cloudgraft.sdk.types import InstanceState
 from cloudgraft.simcloud.options import SimulatedOptions
 from cloudgraft.store.records import Presence, State
-from tests.engine.engine_rig import Rig, fake, group, running
+from tests.engine.engine_rig import Rig, fake, group, real, running
 
 
 @pytest.fixture
@@ -39,6 +39,20 @@ async def ready(rig: Rig) -> None:
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_call_that_will_be_made_again_is_told_with_its_kind(rig: Rig) -> None:
+    rig.chaos(create={"rateLimits": 1})
+    await rig.provider.increase_size("g", 1)
+    await rig.settle(1)
+    rig.chaos()
+    await rig.settle()
+    (instance,) = await rig.shown()
+    rig.chaos(delete={"rateLimits": 1})
+    await rig.provider.delete_nodes("g", [real(instance)])
+    await rig.settle(1)
+    calls = [event.data["call"] for event in await rig.events("retry")]
+    assert list(dict.fromkeys(calls)) == ["create", "delete"]
 
 
 async def test_a_stock_out_in_the_middle_of_plus_ten_is_partial_and_told_in_one_loop(rig: Rig) -> None:

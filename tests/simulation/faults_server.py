@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cloudgraft.engine.groups.specs import GuardLimits
@@ -259,6 +260,30 @@ class Pause(Step):
     @classmethod
     def draw(cls, at: float, dice: random.Random, setting: Setting) -> Step:
         return cls(at, dice.choice(setting.groups).id, _long(dice, 300, 1500))
+
+
+@kind("scale", 3)
+@dataclass(frozen=True, slots=True)
+class Scale(Step):
+    """An operator changes the size of a group by hand, some times in a row."""
+
+    group: str
+    change: str
+    takes_ready: int
+    times: int
+
+    def apply(self, world: World) -> None:
+        for number in range(self.times):
+            order = partial(world.orders.give, self.group, self.change, delete_ready=bool(self.takes_ready))
+            world.loop.later(number * 7.0, order)
+
+    @classmethod
+    def draw(cls, at: float, dice: random.Random, setting: Setting) -> Step:
+        change = dice.choice(["+1", "+2", "+4", "-1", "-2", "=0", "=2", "=5"])
+        return cls(at, dice.choice(setting.groups).id, change, dice.choice([0, 0, 1]), dice.choice([1, 1, 1, 3]))
+
+    def shorter(self) -> Step | None:
+        return replace(self, times=1) if self.times > 1 else None
 
 
 @kind("resize")

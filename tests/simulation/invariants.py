@@ -42,6 +42,8 @@ INVARIANTS: Final[Mapping[str, str]] = {
     "mass-absence-believed": "a list that misses most machines at once is not believed at once",
     "damage-believed": "a record that a flipped bit has changed is not believed",
     "acknowledged-is-lost": "every acknowledged change survives",
+    "order-made-once": "an operator's order is made once, and not at all when it was refused",
+    "removed-in-use": "an operator's order removes no machine that is ready, unless it says so",
     "answer-without-change": "what was answered with OK was done",
     "leak": "no machine of ours runs without a record for long",
     "double": "no two machines of one intent run for long (law 3)",
@@ -305,12 +307,28 @@ class Judge:
                     machine.is_orphan = machine.intent not in stored
         self._is_destroyed = False
 
+    @property
+    def destroyed_at(self) -> float:
+        """When what was acknowledged may have been lost, the last time."""
+        return self._destroyed_at
+
+    @property
+    def is_destroyed(self) -> bool:
+        """Whether it may have been lost since the journal was last read."""
+        return self._is_destroyed
+
     def on_destroyed(self) -> None:
         """The plan destroys the medium: what was acknowledged may be lost."""
         self._is_destroyed, self._destroyed_at, self._last_writer = True, self._now(), 0.0
         self.doubtful_until = self._now() + 7200
 
     # -- answers -------------------------------------------------------------------------------------------------------
+
+    def on_ordered(self, intents: Sequence[str]) -> None:
+        """An operator has ordered the removal of machines, and the journal says so."""
+        self.restraint.on_asked(intents)
+        for intent in intents:
+            self._reasons.ordered.setdefault(intent, self._now())
 
     def on_deletion_asked(self, group: str, nodes: list[NodeRef]) -> None:
         for node in nodes:

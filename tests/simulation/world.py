@@ -26,6 +26,7 @@ from tests.simulation.journals import OPERATOR, Journals
 from tests.simulation.kubernetes import SimKubernetes, SimNode
 from tests.simulation.loop import Host, VirtualLoop
 from tests.simulation.operators import Operators
+from tests.simulation.orders import Orders
 from tests.simulation.plan import Plan
 from tests.simulation.postgres import SimPostgres
 from tests.simulation.server import Disk, SimServer
@@ -59,6 +60,7 @@ class World:
         self.groups: Sequence[GroupDeclaration] = setting.groups
         self.guards = setting.guards
         self.operators = Operators(self)
+        self.orders = Orders(self)
         self.journals = Journals(self)
         self.kubernetes = SimKubernetes(loop, self.trace)
         self.clouds = {
@@ -307,6 +309,7 @@ class World:
             if self.operators.pauses.get(name, 0.0) < self.loop.time():
                 self.operators.operate(partial(Change, resumed=((Scope.GROUP, name),)))
         self.operators.on_loaded(server.host, contents)
+        self.orders.on_loaded(contents, is_destroyed=self.judge.is_destroyed)
         self.judge.on_loaded(server, contents)
 
     def on_commit(self, server: SimServer, change: Change) -> None:
@@ -319,6 +322,7 @@ class World:
             if event.kind == "double" and "none is deleted" in event.message:
                 self.loop.later(OPERATOR, self.operators.settle_double, event.machine)
         self.operators.on_commit(change)
+        self.orders.on_commit(change)
         self.judge.on_commit(server, change)
 
     def on_list_call(self, host: Host) -> None:

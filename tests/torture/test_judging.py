@@ -46,7 +46,7 @@ def event(kind: str, seq: int = 1, **more: Any) -> Event:
 
 
 def refused(seq: int = 1, at: float = 0.0) -> Event:
-    return event("retry", seq, at=at, message="it will be tried again: the cloud answered 503")
+    return event("retry", seq, at=at, message="it will be tried again: the cloud answered 503", data={"call": "create"})
 
 
 class Trial:
@@ -134,10 +134,17 @@ def test_a_promise_about_a_machine_that_was_no_longer_wanted_is_judged_too() -> 
 
 def test_an_error_of_a_delete_promises_nothing() -> None:
     message = "it could not be deleted and will be tried again: busy"
-    events = [event("state", 1, state=State.DELETING), event("retry", 2, message=message)]
+    failed = event("retry", 2, message=message, data={"call": "delete"})
+    events = [event("state", 1, state=State.DELETING), failed]
     assert Trial().rules([machine()], record(State.DELETING), events=events) == set()
     # Nor does that of a delete of a second machine.
-    assert Trial().rules([machine()], record(), events=[event("retry", message=message)]) == set()
+    assert Trial().rules([machine()], record(), events=[failed]) == set()
+
+
+def test_a_machine_that_was_not_asked_for_yet_was_not_refused() -> None:
+    """Its user data could not be made: the cloud was not called, so nothing was promised about a call."""
+    unsent = event("retry", message="it will be tried again: its user data could not be made: no token")
+    assert Trial().rules([machine()], record(), events=[unsent]) == set()
 
 
 def test_a_list_may_be_as_late_as_declared_and_no_later() -> None:

@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from cloudgraft.torture.coverage import Coverage
-from cloudgraft.torture.moments import Moments, patience
+from cloudgraft.torture.moments import Coverage, Moments, patience
 from cloudgraft.torture.plan import Kill, Moment
 
 

@@ -89,6 +89,7 @@ def _driver_json(report: DriverReport) -> dict[str, object]:
         "failed": report.failed,
         "malformed": report.malformed,
         "lastError": report.last_error,
+        "unclassified": report.unclassified,
     }
 
 

@@ -6,6 +6,7 @@ group fails, and the others are served (law 6). So only `serve --check` and `doc
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cloudgraft.app.engine_wiring import made
+from cloudgraft.app.engine_wiring import made, places_of
 from cloudgraft.app.wiring import Parts, build, nothing_to_serve
 from cloudgraft.config import Config, ConfigError, Problem, Problems, load
 from cloudgraft.config.load import hidden_problems
@@ -26,7 +27,7 @@ from cloudgraft.deploy.absent import without_absent
 from cloudgraft.deploy.files import class_of
 from cloudgraft.engine.groups.desired import Catalog, DesiredState, GroupDeclaration, complete
 from cloudgraft.engine.groups.resolution import spend_caps
-from cloudgraft.plugins.registry import provider_class
+from cloudgraft.plugins.registry import arguments, provider_class
 from cloudgraft.sdk.blocking import AnyDriver, overrides
 from cloudgraft.sdk.common.files import stat_of
 from cloudgraft.sdk.driver import Shape
@@ -35,7 +36,7 @@ from cloudgraft.service.metrics import ServiceMetrics
 from cloudgraft.validation.document import Where
 from cloudgraft.validation.explain import did_you_mean
 from cloudgraft.validation.paths import missing_paths, nearby, shown
-from cloudgraft.validation.problems import printable
+from cloudgraft.validation.problems import dotted, printable
 
 _INTERPRETERS: Final = re.compile(r"python[0-9.]*|perl|ruby")  # a shell would look in PATH too
 _MOST_NAMES: Final = 500  # characters of the machine types that a message names
@@ -105,6 +106,9 @@ def incomplete(config: Config, wanted: DesiredState | None, *, needs_host: bool 
     problems = Problems([*_files(config), *_plugins(config)] if needs_host else ())
     if wanted is None:
         return problems
+    if needs_host:
+        for name in config.clouds.keys() - wanted.clouds.keys():
+            problems.add(*_lacks_beside_mistakes(config, name))
     catalogs: dict[str, Catalog] = {}
     for name, declared in wanted.clouds.items():
         where = config.where("clouds", name)
@@ -118,6 +122,30 @@ def incomplete(config: Config, wanted: DesiredState | None, *, needs_host: bool 
                 catalogs[name] = catalog
     problems.add(*misfits(config, wanted, catalogs))
     return problems
+
+
+def _lacks_beside_mistakes(config: Config, name: str) -> Iterator[Problem]:
+    """What a driver misses whose options are wrong: it is made without the wrong ones, if it can do without them."""
+    cloud, cls, where = config.clouds[name], class_of(config, name), config.where("clouds", name)
+    if not isinstance(cloud, EntryPointCloud) or cls is None or not overrides(cls, "missing"):
+        return
+
+    def lacks(options: Mapping[str, object]) -> Mapping[str, str]:
+        given = arguments(cls, options, where, places_of(config, name))
+        driver = made(lambda: cls(*given), where, f"the driver {cloud.driver}", cls.Options)
+        return made(driver.missing, where, f"missing() of the driver of {name}")
+
+    try:
+        lacks(cloud.options)
+    except ConfigError as error:
+        keys = {option: dotted((*where.path, option)) for option in cloud.options}
+        wrong = {
+            o for o, key in keys.items() if any(f"{p.key}.".startswith((f"{key}.", f"{key}[")) for p in error.problems)
+        }
+        rest = {option: value for option, value in cloud.options.items() if option not in wrong}
+        with contextlib.suppress(ConfigError):
+            found = lacks(rest)
+            yield from (where.document.problem((*where.path, key), why) for key, why in found.items() if key in rest)
 
 
 # -- files and programs ------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import dataclasses
 import logging
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, TypeVar
 
 from cloudgraft.app.dock_wiring import DockLink
@@ -135,9 +136,7 @@ def _installed(
     config: Config, name: str, cloud: EntryPointCloud, cls: type[AnyDriver], dock: DockLink | None, threads: int
 ) -> Callable[[], Driver]:
     where = config.where("clouds", name)
-    beside = config.store.path.parent if config.store.path else where.base_dir
-    places = {Place.STATE_FILE: beside / f"cloud-{name}.db", Place.WORKING_DIRECTORY: where.base_dir}
-    given = arguments(cls, cloud.options, where, places, name=f"the driver {cloud.driver}")
+    given = arguments(cls, cloud.options, where, places_of(config, name), name=f"the driver {cloud.driver}")
     for options in given:
         if isinstance(options, DockOptions) and issubclass(cls, DockDriver):
             given = (options, *_docked(config, name, options, dock))
@@ -147,6 +146,13 @@ def _installed(
 
     made(make, where, f"the driver {cloud.driver}", cls.Options)  # reports mistakes that only the driver can find
     return make
+
+
+def places_of(config: Config, name: str) -> dict[Place, Path]:
+    """Where a cloud's driver works and keeps its state, unless its options say otherwise."""
+    base = config.where().base_dir
+    beside = config.store.path.parent if config.store.path else base
+    return {Place.STATE_FILE: beside / f"cloud-{name}.db", Place.WORKING_DIRECTORY: base}
 
 
 def made(make: Callable[[], T], where: Where, what: str, options: type | None = None) -> T:

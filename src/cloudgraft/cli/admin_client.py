@@ -15,7 +15,8 @@ import click
 from cloudgraft.cli.progress import working
 from cloudgraft.cli.server_file import admin_address, file_here
 from cloudgraft.cli.terminal import clean, duration, fail
-from cloudgraft.sdk.errors import CloudgraftError
+from cloudgraft.cli.waiting import wait_option, wait_while
+from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, UnavailableError
 
 CALL_LIMIT: Final = timedelta(seconds=30)
 
@@ -34,6 +35,7 @@ class Admin:
     cacert: Path | None
     server_name: str
     timeout: timedelta | None  # of each call; None: the default
+    wait: timedelta | None = None  # for a server that is just starting
 
     def call(self, method: str, request: Mapping[str, object] | None = None) -> dict[str, Any]:
         """Makes one call; raises CloudgraftError."""
@@ -43,7 +45,20 @@ class Admin:
                 return await client.call(method, request)
 
         with working("waiting for the server"):
+            if self.wait is not None:
+                wait_while(self._is_away, self.wait)
             return asyncio.run(ask())
+
+    async def _is_away(self) -> bool:
+        """Whether nobody answers; a read, so that it can be repeated."""
+        async with self.connect() as client:
+            try:
+                await client.call("Status", {})
+            except (UnavailableError, DeadlineError):
+                return True
+            except CloudgraftError:
+                return False  # a dock alone has no such method
+            return False
 
     def connect(self) -> AdminClient:
         """A client of the server, not connected yet."""
@@ -73,24 +88,27 @@ class Admin:
 
 
 def options(
-    command: Callable[..., None] | None = None, *, timeout: Callable[..., Any] | None = None
+    command: Callable[..., None] | None = None, *, timeout: Callable[..., Any] | None = None, wait: str = ""
 ) -> Callable[..., Any]:
     """Adds the options that select a server; the command gets ``admin``. An error is one line, and exit code 1.
 
     ``timeout`` replaces the option ``--timeout``, for a command in which that is the limit of more than one call.
+    ``wait`` adds ``--wait``, and is what the command does when the server answers; its class is WaitingCommand.
     """
     if command is None:
-        return functools.partial(options, timeout=timeout)
+        return functools.partial(options, timeout=timeout, wait=wait)
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
-        admin = Admin(**{field.name: kwargs.pop(field.name) for field in fields(Admin)})
+        admin = Admin(**{field.name: kwargs.pop(field.name) for field in fields(Admin) if field.name in kwargs})
         try:
             command(*args, admin=admin, **kwargs)
+        except UnavailableError as error:
+            fail(error.message, hint="if it is just starting, add --wait" if wait and admin.wait is None else "")
         except CloudgraftError as error:
             fail(error.message)
 
-    for option in reversed((*_OPTIONS, timeout or _TIMEOUT)):
+    for option in reversed((*_OPTIONS, timeout or _TIMEOUT, *([wait_option(wait)] if wait else []))):
         run = option(run)
     return run
 

@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
 
 import click
 
 from cloudgraft.cli.terminal import duration, examples
-from cloudgraft.sdk.duration import parse_duration
-
-_WAIT: Final = "1m"
-
-
-class _CallCommand(click.Command):
-    """Lets --wait stand alone: what follows it is its value only if it is a duration."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        pairs = itertools.zip_longest(args, args[1:], fillvalue="")
-        alone = [f"{arg}={_WAIT}" if arg == "--wait" and not _is_duration(after) else arg for arg, after in pairs]
-        return super().parse_args(ctx, alone)
-
-
-def _is_duration(text: str) -> bool:
-    try:
-        parse_duration(text)
-    except ValueError:
-        return False
-    return True
+from cloudgraft.cli.waiting import WaitingCommand, wait_option
 
 
 def _calls(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -40,7 +19,7 @@ def _calls(_context: click.Context, _parameter: click.Parameter, incomplete: str
 
 @click.command(
     "call",
-    cls=_CallCommand,
+    cls=WaitingCommand,
     epilog=examples(
         "call --list",
         "call NodeGroups",
@@ -69,13 +48,7 @@ def _calls(_context: click.Context, _parameter: click.Parameter, incomplete: str
 @click.option(
     "--timeout", default="", callback=duration, metavar="DURATION", help="The time limit, such as 500ms or 1m; else 5s."
 )
-@click.option(
-    "--wait",
-    default="",
-    callback=duration,
-    metavar="[DURATION]",
-    help=f"Wait for a server that is just starting, for {_WAIT} unless you say; then make the call once.",
-)
+@wait_option("make the call once")
 @click.option("--data", default="{}", metavar="JSON", help="The request in protobuf JSON; @FILE, or - for stdin.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("-v", "--verbosity", type=click.IntRange(0, 10), default=0, help="1: log errors, 5: log every call.")

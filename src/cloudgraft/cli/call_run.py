@@ -8,8 +8,7 @@ import json
 import logging
 import shlex
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -22,13 +21,13 @@ from cloudgraft.cli.call_messages import CATALOGUE, build_request, find_rpc, not
 from cloudgraft.cli.progress import working
 from cloudgraft.cli.server_file import file_here, listening
 from cloudgraft.cli.terminal import clean, fail, print_table
+from cloudgraft.cli.waiting import wait_while
 from cloudgraft.client.cloud_config import Address, CloudConfig
 from cloudgraft.client.connection import Connection
 from cloudgraft.client.errors import is_answer, status_of
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InvalidArgumentError, StatusCode, UnavailableError
 from cloudgraft.wire.rpc import Rpc
 
-_PROBE_EVERY: Final = 0.2  # seconds
 _HINTS: Final = {
     StatusCode.DEADLINE_EXCEEDED: "give it longer with --timeout; a change may have been made all the same",
     StatusCode.UNIMPLEMENTED: "the provider cannot do this (templates, options and prices are optional), "
@@ -111,7 +110,7 @@ def make_call(
     with _logging(verbosity):
         chosen, request = _request(rpc, data)
         if wait is not None:
-            _wait_until_ready(where, timeout, wait)
+            wait_until_ready(lambda: _connection(where, timeout), wait)
         answer = _make(_connection(where, timeout), chosen, request)
         _print_answer(chosen, answer, output)
 
@@ -166,25 +165,23 @@ def _connection(where: Where, timeout: timedelta | None) -> Connection:
         fail(error.message)
 
 
-def _wait_until_ready(where: Where, timeout: timedelta | None, wait: timedelta) -> None:
+def wait_until_ready(connect: Callable[[], Connection], wait: timedelta) -> None:
     """Asks for the node groups until the server answers something else than UNAVAILABLE, or time is up.
 
-    That is a read, so that it can be repeated; the call itself is made once, since it may be a change.
+    That is a read, so that it can be repeated. Each connection is a new one: an old one waits to reconnect.
     """
-    ends = time.monotonic() + wait.total_seconds()
 
     async def is_away() -> bool:
-        async with _connection(where, timeout) as connection:  # a new one each time: an old one waits to reconnect
+        async with connect() as connection:
             try:
                 await connection.call(find_rpc("NodeGroups"), build_request(find_rpc("NodeGroups"), "{}"))
             except (UnavailableError, DeadlineError):
                 return True
             except CloudgraftError:
-                return False  # it answers; the call itself shows what is wrong
+                return False  # it answers; what comes next shows what is wrong
             return False
 
-    while asyncio.run(is_away()) and time.monotonic() < ends:
-        time.sleep(_PROBE_EVERY)
+    wait_while(is_away, wait)
 
 
 def _make(connection: Connection, rpc: Rpc, request: Message) -> Message:

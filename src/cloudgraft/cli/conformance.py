@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import click
 
 from cloudgraft.cli.terminal import examples
+from cloudgraft.cli.waiting import WaitingCommand, wait_option
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError
 
 
@@ -38,6 +41,7 @@ def _release(_context: click.Context, _option: click.Parameter, text: str) -> st
 
 @click.command(
     "conformance",
+    cls=WaitingCommand,
     epilog=examples(
         "conformance --address 127.0.0.1:8086",
         "conformance --cloud-config cloud-config.yaml --group small --release 1.29",
@@ -56,6 +60,7 @@ def _release(_context: click.Context, _option: click.Parameter, text: str) -> st
 @click.option(
     "--release", default="", callback=_release, show_default="the newest", help="Call as this autoscaler does."
 )
+@wait_option("begin")
 @click.option("--junit", default="", metavar="FILE", help="Write the results as JUnit XML too, for CI.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "html"]), default="table", show_default=True)
 @click.option("--list", "list_only", is_flag=True, help="Show all rules with the checks that look at them, and stop.")
@@ -70,6 +75,7 @@ def command(
     allow_existing: bool,
     only: tuple[str, ...],
     release: str,
+    wait: timedelta | None,
     junit: str,
     output: str,
     list_only: bool,
@@ -89,13 +95,20 @@ def command(
     work with.
     """
     from cloudgraft.cli import conformance_run as run
+    from cloudgraft.cli.call_run import wait_until_ready
     from cloudgraft.cli.report_output import print_report, write_junit
+    from cloudgraft.client.connection import Connection
+    from cloudgraft.conformance.calls import expected_failures
 
     if list_only:
         run.print_rules(only, output)
         return
     config = run.config_of(kit, address=address, cloud_config=cloud_config, group=group, allow_existing=allow_existing)
-    report = run.judge(context, run.session(config, only, release))
+    session = run.session(config, only, release)
+    if wait is not None:
+        with expected_failures():
+            wait_until_ready(lambda: Connection(config.connection()), wait)
+    report = run.judge(context, session)
     print_report(report, output)
     write_junit(report, junit)
     context.exit(report.exit_code)

@@ -22,6 +22,7 @@ from cloudgraft.cli.terminal import (
     print_json,
     print_table,
 )
+from cloudgraft.cli.waiting import WaitingCommand
 from cloudgraft.sdk.errors import PreconditionError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -102,8 +103,8 @@ def command(
     asyncio.run(run_until_signal(parts(config, alone, registry, listeners)))
 
 
-@command.command("drivers", epilog=examples("dock drivers", "dock drivers -o json"))
-@admin_client.options
+@command.command("drivers", cls=WaitingCommand, epilog=examples("dock drivers", "dock drivers -o json"))
+@admin_client.options(wait="show them")
 @output_option
 def drivers(admin: Admin, output: str) -> None:
     """Show the drivers that are connected: since when, which versions, what they work on, and their last error.

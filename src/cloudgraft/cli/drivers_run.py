@@ -13,7 +13,7 @@ import click
 
 from cloudgraft.cli.terminal import clean, console, fail, print_table, text
 from cloudgraft.plugins.describe import FieldDescription, describe
-from cloudgraft.plugins.registry import Extension, Kind, Listing, extensions, list_all
+from cloudgraft.plugins.registry import Extension, Kind, Listing, extensions, glance_at_all, list_all
 from cloudgraft.sdk.common.extras import install_command
 from cloudgraft.sdk.common.nearest import nearest
 from cloudgraft.sdk.driver import DriverDeclarations, DriverTraits
@@ -25,11 +25,10 @@ from cloudgraft.sdk.errors import CloudgraftError
 
 def print_list(output: str) -> None:
     """Prints all that are installed."""
-    found = list_all()
     if output == "json":
-        click.echo(json.dumps([_as_json(listing) for listing in found], indent=2))
+        click.echo(json.dumps([_as_json(listing) for listing in list_all()], indent=2))
     else:
-        _print(found)
+        _print(glance_at_all())
 
 
 def _print(found: Sequence[Listing]) -> None:

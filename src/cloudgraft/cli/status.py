@@ -16,6 +16,7 @@ from rich.text import Text
 from cloudgraft.cli import admin_client, names
 from cloudgraft.cli.admin_client import Admin
 from cloudgraft.cli.terminal import ago, console, examples, output_option, print_json, table, text
+from cloudgraft.cli.waiting import WaitingCommand
 from cloudgraft.sdk.errors import CloudgraftError
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -215,7 +216,9 @@ def _next(report: Report) -> Iterator[RenderableType]:
 
 
 @click.command(
-    "status", epilog=examples("status", "status small --watch", "status --admin unix:/run/cloudgraft.sock -o json")
+    "status",
+    cls=WaitingCommand,
+    epilog=examples("status", "status small --watch", "status --admin unix:/run/cloudgraft.sock -o json"),
 )
 @click.argument("group", required=False, default="", shell_complete=names.groups)
 @click.option("--machines", is_flag=True, help="List all machines of all groups, not only those in trouble.")
@@ -223,7 +226,7 @@ def _next(report: Report) -> Iterator[RenderableType]:
 @click.option(
     "--interval", type=click.FloatRange(0.1), default=2.0, show_default=True, help="Seconds between looks with --watch."
 )
-@admin_client.options
+@admin_client.options(wait="show it")
 @output_option
 def command(group: str, interval: float, admin: Admin, output: str, *, machines: bool, is_watching: bool) -> None:
     """Show the state of the running server: groups, machines, clouds, guards.

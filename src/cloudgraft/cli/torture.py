@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import shlex
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Self
 
 import click
 
+from cloudgraft.cli.server_file import file_here
 from cloudgraft.cli.terminal import (
     clean,
     config_option,
@@ -49,7 +51,7 @@ _MOST_SEED: Final = 1_000_000
         "torture -c cloudgraft.yaml --seed 4711 -o json",
     ),
 )
-@config_option("The configuration file with the cloud and the group. It is only read.")
+@config_option("The configuration file with the cloud and the group. It is only read.", required=False)
 @click.option("--group", default="", help="The node group whose machines are made. Default: the only one of the file.")
 @click.option("--kills", default=10, show_default=True, type=click.IntRange(1, 1000), help="Kills of the server.")
 @click.option("--machines", default=6, show_default=True, type=click.IntRange(1, 100), help="Machines at a time.")
@@ -75,12 +77,18 @@ _MOST_SEED: Final = 1_000_000
     help="For drivers of existing machines: confirms that all machines of this group's cloud may be used.",
 )
 @click.option("--yes", is_flag=True, help="Begin without asking.")
+@click.option(
+    "--clean-up",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    metavar="DIRECTORY",
+    help="Only delete the machines of an earlier run that was killed; a run names the directories of such runs.",
+)
 @output_option
 @click.pass_context
 def command(
     context: click.Context,
     *,
-    path: Path,
+    path: Path | None,
     group: str,
     kills: int,
     machines: int,
@@ -90,6 +98,7 @@ def command(
     seed: int | None,
     yes_use: str,
     yes: bool,
+    clean_up: Path | None,
     output: str,
 ) -> None:
     """Kill a server under load with your driver, and see whether a machine is lost, doubled or left behind.
@@ -101,11 +110,15 @@ def command(
     list is compared with the journal and with every answer of the server.
 
     It refuses to run while a server of the file is running, when the group has machines, and when nothing can be
-    concluded from the cloud's list. Ctrl-C deletes what was made, too.
+    concluded from the cloud's list. Ctrl-C deletes what was made, too. A run that is itself killed cannot: the next one
+    names its machines, and --clean-up deletes them.
 
     Exit code 0: all rules held. 1: a rule was broken, or machines are left behind. 2: wrong usage, or refused. 3: it
     could not be judged.
     """
+    if clean_up is not None:
+        _clean_up(clean_up, patience.total_seconds())
+        return
     from cloudgraft.app import logs
     from cloudgraft.torture.plan import Bounds
     from cloudgraft.torture.prepare import prepare, remove
@@ -116,9 +129,10 @@ def command(
         raise click.UsageError("--most-creates must be at least --machines")
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("it makes real machines, and nobody can be asked here: say --yes to agree")
+    _tell_of_unfinished()
     try:
         job = prepare(
-            path,
+            path or file_here(),
             group=group,
             bounds=Bounds(kills=kills, machines=machines, creates=most_creates, minutes=minutes),
             seed=secrets.randbelow(_MOST_SEED) if seed is None else seed,
@@ -175,6 +189,44 @@ def _refuse(error: CloudgraftError) -> NoReturn:
         click.echo(f"error: {clean(reason)}", err=True)
     click.echo("Nothing was changed.", err=True)
     raise SystemExit(_USAGE)
+
+
+# -- earlier runs ------------------------------------------------------------------------------------------------------
+
+
+def _tell_of_unfinished() -> None:
+    """Names the machines of runs that were killed, and the command that deletes them."""
+    from cloudgraft.torture.leftovers import unfinished
+    from cloudgraft.torture.prepare import directory_of_runs
+
+    for run in unfinished(directory_of_runs()):
+        names = f"may have left {', '.join(run.machines)}" if run.machines else "may have left machines"
+        click.echo(f"warning: an earlier run did not clean up: it {clean(names)}", err=True)
+        click.echo(f"  to delete them: {_clean_up_command(run.directory)}", err=True)
+
+
+def _clean_up_command(directory: Path) -> str:
+    return f"cloudgraft torture --clean-up {shlex.quote(str(directory))}"
+
+
+def _clean_up(directory: Path, patience: float) -> None:
+    """Deletes what an earlier run made; exit code 1 when machines are left, and 3 when that is not known."""
+    from cloudgraft.cli.progress import working
+    from cloudgraft.torture.leftovers import clean_up
+    from cloudgraft.torture.prepare import remove
+    from cloudgraft.torture.private_config import Paths
+
+    try:
+        with working("deleting the machines of the run"):
+            left = asyncio.run(clean_up(directory, patience))
+    except InvalidArgumentError as error:
+        fail(error.message, code=_USAGE)
+    except CloudgraftError as error:
+        fail(error.message, code=_INCONCLUSIVE)
+    if left:
+        fail(f"these machines are left: {', '.join(left)}", hint="delete them by hand")
+    remove(Paths(directory))
+    click.echo("All machines of that run are deleted, and so is its directory.")
 
 
 # -- before ------------------------------------------------------------------------------------------------------------
@@ -280,10 +332,12 @@ def _print(report: Report, *, is_interrupted: bool) -> None:
         click.echo("The last steps:")
         click.echo("\n".join(f"  {clean(line)}" for line in report.history))
     if report.left_behind:
-        click.echo(f"LEFT BEHIND, delete them by hand: {clean(', '.join(report.left_behind))}")
+        click.echo(f"LEFT BEHIND: {clean(', '.join(report.left_behind))}")
     if report.cleanup_trouble:
         click.echo(f"could not clean up: {clean(report.cleanup_trouble)}")
-        click.echo(f"Look for machines whose name or tags have the cluster id {report.cluster_id}, and delete them.")
+    if report.left_behind or report.cleanup_trouble:
+        click.echo(f"Try again with `{_clean_up_command(report.directory)}`, or delete by hand all machines whose")
+        click.echo(f"name or tags have the cluster id {report.cluster_id}.")
     _print_end(report, is_interrupted=is_interrupted)
 
 

@@ -132,6 +132,12 @@ _SERVER: Final = {
         why="It takes no more calls at once, and is slow: machines come late, and after five minutes a call fails.",
         fix="is its cloud slow? A driver of 2018 that can do more at once: maxInFlight of its cloud",
     ),
+    "dock-error-unclassified": _warning(
+        "A driver of 2018 reports an error that no table knows",
+        why="Its errors are texts without a code. For one that is in no table the autoscaler hears `internal`, and not "
+        "that a quota or the stock is used up.",
+        fix="if it is about quota, stock or credentials, write a part of the text into errorTexts of its cloud",
+    ),
     "node-not-looked-after": _warning(
         "The running server leaves a node alone",
         why="It is not certain which machine it is, or something keeps it from being made complete: a node without the "

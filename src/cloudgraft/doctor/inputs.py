@@ -51,6 +51,7 @@ class Settings:
     has_tls: bool = False
     is_insecure: bool = False
     gives_local_secrets: bool = False  # dock.allowLocalSecrets
+    error_texts: Mapping[str, str] = field(default_factory=dict)  # of all clouds whose drivers dial in
     allowed_clients: tuple[str, ...] = ()
     deadline: timedelta = timedelta(seconds=4.5)
     force_options: bool = False
@@ -142,6 +143,7 @@ class DockedDriver:
     in_flight: int = 0
     queued: int = 0
     queued_seconds: float = 0.0  # how long the oldest call has been waiting to be sent
+    unclassified: str = ""  # the latest error text of a failed create that is in no table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

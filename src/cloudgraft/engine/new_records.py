@@ -107,7 +107,7 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "delete": (logging.INFO, "the autoscaler deleted machines"),
     "scale": (logging.WARNING, "an operator changed the size of a group"),
     "state": (logging.INFO, "a machine changed its state; a warning when it has failed"),
-    "retry": (logging.INFO, "a call to a cloud failed and will be retried"),
+    "retry": (logging.INFO, "a call to a cloud failed and will be retried; `data.call` is `create` or `delete`"),
     "unsettled": (logging.WARNING, "the outcome of a call is unknown; a list will show it"),
     "adopted": (logging.INFO, "a machine in a cloud was taken into the journal"),
     "double": (

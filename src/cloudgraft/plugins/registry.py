@@ -28,7 +28,7 @@ from pydantic import BaseModel
 
 from cloudgraft.config import ConfigError, Where, parse_options
 from cloudgraft.sdk.blocking import AnyDriver, AnyProvider, BlockingDriver, BlockingProvider
-from cloudgraft.sdk.common.extras import install_command
+from cloudgraft.sdk.common.extras import OURS, install_command, not_installed
 from cloudgraft.sdk.common.nearest import nearest
 from cloudgraft.sdk.driver import Driver, DriverDeclarations, Place
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, NotFoundError, PreconditionError
@@ -186,27 +186,38 @@ class Extension:
         return f"; {install_command(*extras, package=dist.name)}"
 
     def _documented(self) -> str:
-        """Returns the summary of a class that cannot be imported, from its source; empty when that cannot be read."""
+        """Returns the summary of a class from its source, without an import; empty when that cannot be read."""
         try:
-            found = importlib.util.find_spec(self.entry_point.module)
-            source = Path(found.origin).read_text("utf-8") if found is not None and found.origin else ""
-            classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
-        except (Exception, SystemExit):  # noqa: BLE001 - the packages around the module are imported, as above
+            return _documented(self.entry_point.module, self.entry_point.attr)
+        except (ImportError, OSError, ValueError, SyntaxError):
             return ""
-        docs = (ast.get_docstring(node) for node in classes if node.name == self.entry_point.attr)
-        return (next(docs, None) or "").partition("\n")[0]
+
+    def glance(self) -> Listing:
+        """Describes the extension without its options, and never raises.
+
+        What cloudgraft itself has is not imported: that takes seconds with the libraries of all clouds. What others
+        have is, since it may be broken.
+        """
+        dist = self.entry_point.dist
+        if dist is None or dist.name != OURS or self.is_ambiguous:
+            return self.listing()
+        lacks = not_installed(dist, self.entry_point.extras)
+        trouble = f"{', '.join(lacks)} not installed; {install_command(*self.entry_point.extras)}" if lacks else ""
+        return self._listing(summary=self._documented(), lacks_extras=bool(lacks), error=trouble)
 
     def listing(self) -> Listing:
-        """Describes the extension for a listing. Imports the class, and never raises."""
-        dist = self.entry_point.dist
-        summary, trouble, lacks_extras = "", "", False
-        options: tuple[Option, ...] = ()
+        """Describes the extension. Imports the class, and never raises."""
         try:
             cls = self.load()
-            summary, options = _summary(cls), options_of(cls)
+            return self._listing(summary=_summary(cls), options=options_of(cls))
         except CloudgraftError as error:
-            trouble, summary = error.message, self._documented()
             lacks_extras = isinstance(error.__cause__, ImportError) and bool(self.entry_point.extras)
+            return self._listing(summary=self._documented(), lacks_extras=lacks_extras, error=error.message)
+
+    def _listing(
+        self, *, summary: str, options: tuple[Option, ...] = (), lacks_extras: bool = False, error: str = ""
+    ) -> Listing:
+        dist = self.entry_point.dist
         return Listing(
             name=self.name,
             kind=self.kind,
@@ -217,8 +228,36 @@ class Extension:
             options=options,
             extras=tuple(self.entry_point.extras),
             lacks_extras=lacks_extras,
-            error=trouble,
+            error=error,
         )
+
+
+def _documented(module: str, name: str) -> str:
+    """Reads the first line of a class's docstring; a module that only exports the class says where it is."""
+    for node in ast.parse(_source(module)).body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return (ast.get_docstring(node) or "").partition("\n")[0]
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                if name == (alias.asname or alias.name):
+                    return _documented(node.module, alias.name)
+    return ""
+
+
+def _source(module: str) -> str:
+    """Reads a module's source; find_spec would import the packages around it."""
+    top, *rest = module.split(".")
+    found = importlib.util.find_spec(top)
+    if found is None:
+        return ""
+    if not rest:
+        return Path(found.origin).read_text("utf-8") if found.origin else ""
+    for directory in found.submodule_search_locations or ():
+        path = Path(directory, *rest)
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if file.is_file():
+                return file.read_text("utf-8")
+    return ""
 
 
 def extensions(kind: Kind) -> list[Extension]:
@@ -229,8 +268,13 @@ def extensions(kind: Kind) -> list[Extension]:
 
 
 def list_all() -> list[Listing]:
-    """Returns every installed driver and provider, also those that cannot be used."""
+    """Returns every installed driver and provider with its options, also those that cannot be used."""
     return [extension.listing() for kind in Kind for extension in extensions(kind)]
+
+
+def glance_at_all() -> list[Listing]:
+    """Returns the same without options, and does not import what cloudgraft itself has."""
+    return [extension.glance() for kind in Kind for extension in extensions(kind)]
 
 
 def find(kind: Kind, name: str) -> Extension:

@@ -205,7 +205,7 @@ AnyDriver = Driver | BlockingDriver
 AnyProvider = Provider | BlockingProvider
 
 
-def overrides(cls: type[AnyDriver], method: Literal["mark", "shapes", "prices"]) -> bool:
+def overrides(cls: type[AnyDriver], method: Literal["mark", "shapes", "prices", "missing"]) -> bool:
     """Returns whether a driver has this optional method: the base class only says that it is not supported."""
     base: type = Driver if issubclass(cls, Driver) else BlockingDriver
     return getattr(cls, method) is not getattr(base, method)

@@ -19,8 +19,6 @@ from cloudgraft.torture.journal_view import JournalView
 
 MARGIN = 0.1  # seconds: a cloud's clock is not ours
 _AT_WORK = frozenset({State.BOOTING, State.RUNNING})
-_ENDING = frozenset({State.FAILED, State.DELETING, State.GONE})
-_CREATE_AGAIN = "it will be tried again"  # how the engine's events about refused creates begin; those of deletes do not
 _OPEN = frozenset({State.REQUESTED, State.CREATING, State.BOOTING, State.DELETING})
 
 
@@ -253,11 +251,8 @@ def _refused_creates(journal: JournalView, delay: float) -> dict[str, list[str]]
     """The errors of each machine with which a driver promised that a create had done nothing: one for each call."""
     refused: dict[str, list[str]] = defaultdict(list)
     latest: dict[str, float] = {}  # when the last of them was raised
-    over: set[str] = set()  # machines that are deleted: later errors are not those of a create
     for event in journal.events:
-        if event.state in _ENDING:
-            over.add(event.machine)
-        elif event.kind == "retry" and event.message.startswith(_CREATE_AGAIN) and event.machine not in over:
+        if event.kind == "retry" and event.data.get("call") == "create":
             refused[event.machine].append(event.message)
             latest[event.machine] = event.at
     for record in journal.machines.values():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cloudgraft.config import load
 from cloudgraft.torture.journal_view import read_own
+from cloudgraft.torture.leftovers import PREFIX
 from cloudgraft.torture.plan import Bounds
 from cloudgraft.torture.private_config import Paths, choose_group, new_identity, private_config
 from cloudgraft.torture.refusals import config_refusals, journal_refusals
@@ -69,12 +70,17 @@ def remove(paths: Paths) -> None:
     paths.directory.rmdir()
 
 
-def _private_directory() -> Path:
-    """A directory that only this user can enter: the derived file has the secrets of the user's own."""
+def directory_of_runs() -> Path:
+    """Where each run makes its directory."""
     base = tempfile.gettempdir()
     if len(base) > _LONGEST_BASE and Path("/tmp").is_dir():  # noqa: S108 - mkdtemp makes it private
         base = "/tmp"  # noqa: S108 - likewise
-    return Path(tempfile.mkdtemp(prefix="cloudgraft-torture-", dir=base))
+    return Path(base)
+
+
+def _private_directory() -> Path:
+    """A directory that only this user can enter: the derived file has the secrets of the user's own."""
+    return Path(tempfile.mkdtemp(prefix=PREFIX, dir=directory_of_runs()))
 
 
 def _write(path: Path, text: str) -> None:

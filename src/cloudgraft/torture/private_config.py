@@ -75,6 +75,11 @@ class Paths:
         return self.directory / "torture.log"
 
     @property
+    def mark(self) -> Path:
+        """Says that machines of the run may exist; locked while it goes on."""
+        return self.directory / "machines-may-exist"
+
+    @property
     def history(self) -> Path:
         """What the run did and saw."""
         return self.directory / "history.log"

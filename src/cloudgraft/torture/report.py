@@ -70,6 +70,7 @@ class Report:
     history: Sequence[str] = ()  # the last lines before it ended
     left_behind: Sequence[str] = ()
     cleanup_trouble: str = ""  # why it is not known what is left behind
+    is_clean: bool = False  # lists have shown that no machine of it is left
 
     @property
     def violations(self) -> list[Finding]:

@@ -18,19 +18,18 @@ from cloudgraft.engine.groups.specs import create_limit
 from cloudgraft.engine.machines.identity import Identity
 from cloudgraft.sdk.driver import MachineState
 from cloudgraft.sdk.errors import CloudgraftError, PreconditionError, UnavailableError
-from cloudgraft.store.records import Presence
-from cloudgraft.torture.coverage import Coverage
 from cloudgraft.torture.journal_view import JournalView, OwnJournal, read_journal
 from cloudgraft.torture.judge import Finding, Judge, Listing, Rule, is_ours, why_not_at_rest
+from cloudgraft.torture.leftovers import Mark, last_create
 from cloudgraft.torture.load import BrokenPromise, Load
-from cloudgraft.torture.moments import Moments, patience, undisturbed
+from cloudgraft.torture.moments import Coverage, Moments, patience, undisturbed
 from cloudgraft.torture.outside import OutsideDriver, started
-from cloudgraft.torture.own_client import connect, last_log, until_served
 from cloudgraft.torture.plan import Bounds, Kill, kills
 from cloudgraft.torture.private_config import CLUSTER_PREFIX, Paths
 from cloudgraft.torture.refusals import list_refusals, traits_refusals
 from cloudgraft.torture.report import Outline, Report, Step
 from cloudgraft.torture.server_process import LogLine, ServerProcess
+from cloudgraft.torture.servers import Servers, connect, last_log, until_served
 
 _LOOK_AGAIN: Final = 0.1  # seconds
 _HISTORY: Final = 15  # lines that a report shows
@@ -85,9 +84,7 @@ class Run:
         self._alive = 0
         self._began = time.monotonic()
         self._deadline = self._began + 60 * job.bounds.minutes
-        self._server: ServerProcess | None = None
-        self._standby: ServerProcess | None = None
-        self._endings: set[asyncio.Task[None]] = set()
+        self._servers = Servers(job.start, self._on_line)
         self._has_served = False
         self._create_limit = 0.0  # seconds
 
@@ -118,11 +115,15 @@ class Run:
             }
             judge = Judge(self._job.identity, outside.traits, foreign, self._job.patience)
             every = settings.observe_every.total_seconds()
+            mark = Mark(self._job.paths)
             try:
                 await self._judged(_Stage(outside, judge, every, settle))
             finally:
                 self.report.machines = sum(len(ids) for ids in judge.ids.values())
-                await self._clean_up(outside)
+                try:
+                    await self._clean_up(outside)
+                finally:
+                    mark.close(is_clean=self.report.is_clean)
         return self.report
 
     def _refuse(self, outside: OutsideDriver, listing: Listing) -> None:
@@ -192,9 +193,9 @@ class Run:
         """Starts the server, lets the load run, and kills it."""
         self._phase = "killing"
         self._moments.begin_life()
-        server = await self._started(kill.with_children)
+        server = await self._servers.begin(with_children=kill.with_children)
         began = time.monotonic()
-        under_load = asyncio.Event()
+        under_load, is_killed = asyncio.Event(), False
         working = asyncio.create_task(self._work(server, under_load, self._job.bounds.kills - kill.number))
         waiting = asyncio.create_task(
             self._moments.reached(kill, under_load, lambda: self._time_for(kill, list_delay=list_delay))
@@ -210,14 +211,14 @@ class Run:
             has_come, moment = self._moments.came(kill, is_changing=self._load.is_changing)
             server.kill()
             self._note(f"kill -9 {moment.value}{', with its children' if kill.with_children else ''}")
-            await ending
-            self._server = None
+            await self._servers.killed(server)
+            is_killed = True
         finally:
             for task in (working, waiting, ending):
                 task.cancel()
             ended = await asyncio.gather(working, waiting, ending, return_exceptions=True)
-            if self._server is None:  # else it goes on, and is stopped in the usual way: its calls may end
-                await self._buried(server, at_once=kill.with_children)
+            if is_killed:  # else it goes on, and is stopped in the usual way: its calls may end
+                await self._servers.bury(server, at_once=kill.with_children)
         if isinstance(ended[0], BrokenPromise | CloudgraftError):
             raise self._found(ended[0]) from ended[0]
         self._coverage.add(kill, has_come=has_come)
@@ -242,7 +243,7 @@ class Run:
         try:
             await until_served(provider, self._job.group.id, self._job.paths, self._job.patience)
             self.report.restart_seconds.append(time.monotonic() - began)
-            await self._prepare()
+            await self._servers.prepare(with_children=self._next_with_children())
             under_load.set()
             await self._load.run(provider, self._names, kills_left)
         except BrokenPromise as broken:
@@ -250,8 +251,12 @@ class Run:
         finally:
             await provider.close()
 
+    def _next_with_children(self) -> bool:
+        upcoming = list(kills(self._job.bounds, self._job.seed))[self.report.kills_done + 1 :]
+        return upcoming[0].with_children if upcoming else True
+
     async def _last_life(self) -> RemoteProvider:
-        server = await self._started(with_children=True)
+        server = await self._servers.begin(with_children=True)
         ending, serving = asyncio.create_task(server.ended()), asyncio.create_task(server.serving.wait())
         try:
             await asyncio.wait({ending, serving}, return_when=asyncio.FIRST_COMPLETED, timeout=self._job.patience)
@@ -357,7 +362,7 @@ class Run:
             self.report.lists += 1
             # A journal without a server is left alone: to open it would repair what the next server has to.
             journal = None
-            if self._server is not None:
+            if self._servers.is_serving:
                 journal = await asyncio.to_thread(read_journal, self._job.paths.journal)
             if journal is not None:
                 self._judge(stage, listing, journal)
@@ -387,32 +392,6 @@ class Run:
         if self._has_served:
             return self._found(Finding(rule=Rule.SERVER, what=what))
         return UnavailableError(f"{what}, before it could serve: {last_log(self._job.paths)}")
-
-    # -- servers -------------------------------------------------------------------------------------------------------
-
-    async def _started(self, with_children: bool) -> ServerProcess:  # noqa: FBT001 - as Job.start has it
-        """The server that waits already, or a new one; from now on it serves."""
-        standby, self._standby = self._standby, None
-        server = standby or await self._job.start(with_children)
-        self._server = server
-        await server.begin(self._on_line)
-        return server
-
-    async def _prepare(self) -> None:
-        """Starts the next server, and waits until it waits: a killed server is then back at once."""
-        upcoming = list(kills(self._job.bounds, self._job.seed))[self.report.kills_done + 1 :]
-        with_children = upcoming[0].with_children if upcoming else True
-        self._standby = await self._job.start(with_children)
-        await self._standby.loaded()
-
-    async def _buried(self, server: ServerProcess, *, at_once: bool) -> None:
-        """Ends what is left of a server: at once, or while the next one is starting."""
-        ending = asyncio.create_task(server.discard())
-        if at_once:
-            await asyncio.shield(ending)
-        else:
-            self._endings.add(ending)
-            ending.add_done_callback(self._endings.discard)
 
     async def _names(self) -> dict[str, str]:
         for _ in range(10):
@@ -454,34 +433,19 @@ class Run:
         """Ends all servers, deletes all machines of the run, and says what is left."""
         self._phase = "cleaning up"
         self.report.ordered = self._load.ordered
-        standby, self._standby = self._standby, None
-        if standby is not None:
-            await standby.discard()
-        server, self._server = self._server, None
-        if server is not None:
-            with contextlib.suppress(CloudgraftError):
-                await server.stop()  # calls under way may end
-            await server.discard()
-        await asyncio.gather(*self._endings, return_exceptions=True)
+        await self._servers.stop()
         try:
             left = await outside.delete_all(
                 self._job.identity,
-                since=await asyncio.to_thread(self._all_created),
+                since=await asyncio.to_thread(last_create, self._job.paths, self._create_limit),
                 patience=self._job.patience,
                 on_step=self._on_cleaning,
             )
             self.report.left_behind = tuple(left)
+            self.report.is_clean = not left
         except CloudgraftError as error:
             self.report.cleanup_trouble = error.message
         self.report.seconds = time.monotonic() - self._began
-
-    def _all_created(self) -> float:
-        """From when on no create can be carried out any more: a call without an answer may still be on its way."""
-        journal, now = read_journal(self._job.paths.journal), time.time()
-        records = journal.machines.values() if journal is not None else ()
-        open_since = [record.attempt_at or now for record in records if record.presence is Presence.UNKNOWN]
-        late = max(open_since) + self._create_limit - now if open_since else 0.0
-        return time.monotonic() + min(max(late, 0.0), self._create_limit)
 
     def _on_cleaning(self, alive: int) -> None:
         self._alive = alive

@@ -191,6 +191,8 @@ async def test_an_error_text_without_a_class_is_logged_once(
                 await cloud.create(spec)
         told = [record for record in caplog.records if "errorTexts" in record.message]
         assert len(told) == 1
+        (report,) = connected.hub.drivers()
+        assert report.unclassified == "Hasso was here"
         peer.error = "waldi has eaten it"
         with pytest.raises(OutOfStockError, match="eaten") as caught:
             await cloud.create(spec)

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.conformance.driver import DriverSettings, Trouble, judge_driver
+from cloudgraft.conformance.driver import DriverSettings, Trouble
 from cloudgraft.conformance.report import Status
 from cloudgraft.sdk.driver import Driver, Idempotency
 from cloudgraft.simcloud.driver import SimulatedDriver
 from cloudgraft.simcloud.options import SimulatedOptions
+from tests.conformance.judging import judged
 from tests.dock.driver.connected_driver import Docked, DockedProgram
 from tests.simcloud.sim_process import SimcloudProcess
 
@@ -44,8 +45,7 @@ async def test_the_simulated_driver_that_has_dialled_in_passes(idempotency: Idem
         return Docked(SimulatedDriver(changed[trouble]), elsewhere=elsewhere) if trouble in changed else None
 
     settings = replace(SETTINGS, troubled=troubled)
-    report = await judge_driver(lambda: Docked(SimulatedDriver(options), elsewhere=elsewhere), settings)
-    assert report.is_passed, [(r.check, r.message) for r in report.results if r.status not in ("passed", "skipped")]
+    report = await judged(lambda: Docked(SimulatedDriver(options), elsewhere=elsewhere), settings)
     assert not report.count(Status.BLOCKED)
     skipped = {result.check for result in report.results if result.status is Status.SKIPPED}
     assert skipped >= NOT_HERE
@@ -64,8 +64,7 @@ async def test_a_driver_that_is_a_process_of_its_own_passes_also_when_it_is_kill
     with SimcloudProcess(tmp_path / "cloud.db", "--boot-time", "50ms", "--delete-time", "50ms") as cloud:
         cloud.chaos(latency=[0, 0.01])
         settings = replace(SETTINGS, is_lasting=True, crash=crash)
-        report = await judge_driver(lambda: DockedProgram(tmp_path, url=cloud.url, pageSize=12), settings)
-        assert report.is_passed, [(r.check, r.message) for r in report.results if r.status not in ("passed", "skipped")]
+        report = await judged(lambda: DockedProgram(tmp_path, url=cloud.url, pageSize=12), settings)
         assert NOT_HERE.isdisjoint(result.check for result in report.results if result.status is Status.SKIPPED)
         names = [entry["name"] for entry in cloud.ledger()]
         assert len(names) == len(set(names)), "no name was made twice"

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from cloudgraft.conformance.driver import DriverSettings, Trouble, judge_driver
+from cloudgraft.conformance.driver import DriverSettings, Trouble
 from cloudgraft.drivers.exec.driver import ExecDriver
 from cloudgraft.drivers.exec.options import ExecOptions
 from cloudgraft.sdk.driver import Driver, Idempotency, MachineSpec
 from cloudgraft.sdk.errors import AuthenticationError, InvalidArgumentError, QuotaExceededError, UnavailableError
+from tests.conformance.judging import judged
 from tests.conformance.test_driver_processes import NO_LOSS, NO_PROCESS, NO_TWINS, passed
 from tests.drivers.exec.exec_scripts import EXAMPLES, nothing_left
 from tests.plugins.node_program import node_binary
@@ -87,7 +88,7 @@ class Lab:
 async def test_the_bash_example_keeps_every_rule_for_drivers(tmp_path: Path) -> None:
     lab = Lab(tmp_path, COMMANDS["bash"])
     async with nothing_left(tmp_path):
-        report = await judge_driver(lab.driver, replace(SETTINGS, troubled=lab.troubled))
+        report = await judged(lab.driver, replace(SETTINGS, troubled=lab.troubled))
     passed(report, NO_LOSS, NO_PROCESS, NO_TWINS, PAGES, *OFFERS)
 
 
@@ -97,8 +98,7 @@ async def test_the_bash_example_keeps_every_rule_for_drivers(tmp_path: Path) -> 
 async def test_the_examples_keep_the_rules_that_are_most_easily_broken(tmp_path: Path, language: str) -> None:
     lab = Lab(tmp_path, COMMANDS[language])
     async with nothing_left(tmp_path):
-        report = await judge_driver(lab.driver, SETTINGS, only=MOST)
-    assert report.is_passed, [(r.check, r.message) for r in report.results if r.status not in ("passed", "skipped")]
+        report = await judged(lab.driver, SETTINGS, only=MOST)
     assert not report.left_behind
 
 

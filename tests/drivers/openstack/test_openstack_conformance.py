@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.conformance.driver import DriverSettings, Trouble, judge_driver
+from cloudgraft.conformance.driver import DriverSettings, Trouble
 from cloudgraft.drivers.openstack.driver import OpenstackDriver
 from clouds.servers.openstack_fake import PASSWORD, FakeOpenstack, Fault
 from clouds.servers.openstack_fake_state import Project
 from tests.conditions import until
+from tests.conformance.judging import judged
 from tests.conformance.test_driver_processes import NO_LOSS, NO_PROCESS, passed
 from tests.drivers.openstack.openstack_clouds import MACHINE, driver
 
@@ -52,7 +53,7 @@ async def test_openstack_keeps_every_rule_for_drivers(tmp_path: Path) -> None:
             secrets=(PASSWORD,),
             troubled=troubled,
         )
-        report = await judge_driver(lambda: driver(cloud, tmp_path), settings)
+        report = await judged(lambda: driver(cloud, tmp_path), settings)
         await until(lambda: swept(cloud, driver(cloud, tmp_path)), what="nothing is left")
     passed(report, *SKIPPED)
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.conformance.driver import DriverSettings, Trouble, judge_driver
+from cloudgraft.conformance.driver import DriverSettings, Trouble
 from cloudgraft.conformance.driver.proxy import LosingProxy
 from cloudgraft.conformance.report import Status
 from cloudgraft.drivers.proxmox.driver import ProxmoxDriver
 from clouds.servers.proxmox_fake import Cluster, FakeProxmox, Fault, Kind
+from tests.conformance.judging import judged
 from tests.drivers.proxmox.proxmox_stage import MACHINE, proxmox_driver, soon
 
 _LIMITED = Fault(kind=Kind.ERROR, status=429, times=-1, message="Too Many Requests")
@@ -66,8 +67,7 @@ async def test_the_driver_passes_the_conformance_suite(stack: ExitStack, tmp_pat
         secrets=(fake.token,),
         troubled=Troubles(stack, tmp_path).driver,
     )
-    report = await judge_driver(lambda: proxmox_driver(fake, tmp_path, ca_file=tmp_path / "ca.crt"), settings)
-    assert report.is_passed, [(r.check, r.message) for r in report.results if r.status not in ("passed", "skipped")]
+    report = await judged(lambda: proxmox_driver(fake, tmp_path, ca_file=tmp_path / "ca.crt"), settings)
     assert not report.left_behind
     assert [one.check for one in report.results if one.status is not Status.PASSED] == [
         "of_two_with_one_name_one_is_deleted",  # there are no two of one VMID

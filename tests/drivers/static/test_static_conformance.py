@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cloudgraft.conformance.driver import DriverSettings, Trouble, judge_driver
+from cloudgraft.conformance.driver import DriverSettings, Trouble
 from cloudgraft.sdk.driver import Driver
+from tests.conformance.judging import judged
 from tests.conformance.test_driver_processes import NO_LOSS, NO_PROCESS, NO_TWINS, passed
 from tests.drivers.exec.exec_scripts import nothing_left
 from tests.drivers.static.static_machines import STATE, hosts, static_driver
@@ -40,15 +41,14 @@ async def test_it_keeps_every_rule_for_drivers(tmp_path: Path, state: str | None
         troubled=troubled,
     )
     async with nothing_left(tmp_path):
-        report = await judge_driver(lambda: static_driver(tmp_path, power_state=state, machines=hosts(40)), settings)
+        report = await judged(lambda: static_driver(tmp_path, power_state=state, machines=hosts(40)), settings)
     passed(report, *SKIPPED)
 
 
 async def test_it_keeps_the_rules_that_are_most_easily_broken(tmp_path: Path) -> None:
     async with nothing_left(tmp_path):
-        report = await judge_driver(
+        await judged(
             lambda: static_driver(tmp_path, machines=hosts(12)),
             DriverSettings(at_once=3, interruptions=2, late=timedelta(0)),
             only=MOST,
         )
-    assert report.is_passed, [(r.check, r.message) for r in report.results if r.status not in ("passed", "skipped")]

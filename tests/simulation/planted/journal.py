@@ -6,11 +6,12 @@ import asyncio
 from contextlib import AbstractContextManager
 from typing import Any
 
+from cloudgraft.engine.operations.scaling import _CHEAPEST_FIRST
 from cloudgraft.engine.reconcile.observer import Observer
 from cloudgraft.engine.writer import Writer
-from cloudgraft.store.records import Change, CloudRecord
+from cloudgraft.store.records import Change, CloudRecord, State
 from cloudgraft.store.sql import SqlJournal
-from tests.simulation.planted.fault import plant, replaced
+from tests.simulation.planted.fault import both, plant, replaced
 
 __all__: list[str] = []
 
@@ -56,6 +57,34 @@ def answer_without_write() -> Patch:
         await write(self.engine.writer, lambda: self.plan_increase(group, delta))
 
     return replaced("cloudgraft.engine.provider.EngineProvider.increase_size", provider_write)
+
+
+@plant(
+    "orders-forget-their-id",
+    "an operator's order is not known again by its id",
+    finds="order-made-once",
+    seed=6,
+    plan="".join(
+        f"{2000 + 200 * steps}:scale:a,+1,0,1;{2000 + 200 * steps}:crash:{steps},5;" for steps in range(3, 12)
+    ),
+)
+def orders_forget_their_id() -> Patch:
+    return replaced("cloudgraft.engine.operations.scaling.answered", lambda *_, **__: None)
+
+
+@plant(
+    "orders-take-what-is-in-use",
+    "an operator's order may remove machines that pods may run on",
+    finds="removed-in-use",
+    seed=6,
+    plan="9000:scale:a,-2,0,1",
+)
+def orders_take_what_is_in_use() -> Patch:
+    module = "cloudgraft.engine.operations.scaling"
+    return both(
+        replaced(f"{module}._may_be_in_use", lambda *_: False),
+        replaced(f"{module}._CHEAPEST_FIRST", (*_CHEAPEST_FIRST, State.RUNNING)),
+    )
 
 
 @plant(

@@ -376,6 +376,14 @@ def _change(operation: Operation) -> _Change | None:
     return None
 
 
+def is_unclassified(result: Result) -> bool:
+    """Whether a create failed with a text that is in no table, so that the autoscaler does not hear what is wrong."""
+    status = result.status
+    if status.code is Code.OK or not status.is_plain:
+        return False
+    return error_of_text(status.message, Verb.CREATE) is InternalError
+
+
 def answer_or_error(result: Result, operation: Operation) -> Answer:
     """Returns the result, or raises the error that the driver reported.
 

@@ -20,9 +20,10 @@ from typing import Final
 import grpc.aio
 
 from cloudgraft.dock.access import Context
-from cloudgraft.dock.hub.operations import Waiting, answer_or_error
+from cloudgraft.dock.hub.operations import Waiting, answer_or_error, is_unclassified
 from cloudgraft.dock.hub.outbox import Notifications, Outbox
 from cloudgraft.dock.hub.settings import Bucket, DriverReport, HubSettings
+from cloudgraft.dock.protocol.codes import Verb
 from cloudgraft.dock.protocol.dialect import Bye, Dialect, Malformed, Reply, Tombstones
 from cloudgraft.dock.protocol.messages import Answer, DriverInfo, Key, Operation, Result
 from cloudgraft.sdk.common.event_loop import call_timer
@@ -102,6 +103,7 @@ class Session:
         self._closed = asyncio.Event()
         self._malformed = self._succeeded = self._failed = 0
         self._last_error = ""
+        self._unclassified = ""
 
     @property
     def key(self) -> Key:
@@ -195,6 +197,8 @@ class Session:
         except InternalError as error:
             self._count_malformed(error.message)
             raise
+        if operation.verb is Verb.CREATE and is_unclassified(result):
+            self._unclassified = result.status.message
         return answer_or_error(result, operation)
 
     def note_class(self, name: str) -> None:
@@ -350,4 +354,5 @@ class Session:
             failed=self._failed,
             malformed=self._malformed,
             last_error=self._last_error,
+            unclassified=self._unclassified,
         )

@@ -76,6 +76,7 @@ class DriverReport:
     failed: int
     malformed: int  # malformed messages
     last_error: str = ""
+    unclassified: str = ""  # the latest text of a failed create that is in no table (v0)
     queued_for: timedelta = timedelta(0)  # how long the oldest operation has been waiting to be sent
 
 

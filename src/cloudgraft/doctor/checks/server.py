@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
+from cloudgraft.dock.protocol.texts import TextClasses
 from cloudgraft.doctor.findings import Finding, found
 from cloudgraft.doctor.inputs import Cloud, DockedDriver, Group, Inputs, Machine, Server
 from cloudgraft.sdk.errors import AuthenticationError, ErrorClass, PermissionDeniedError
@@ -52,8 +53,9 @@ def check(inputs: Inputs) -> Iterator[Finding]:
         yield from _group(group)
     for cloud in server.clouds:
         yield from _cloud(cloud)
+    texts = TextClasses(inputs.settings.error_texts if inputs.settings is not None else {})
     for driver in server.drivers:
-        yield from _driver(driver)
+        yield from _driver(driver, texts)
     yield from _failures(server)
     yield from _guards(server)
     yield from _oddities(server)
@@ -69,12 +71,15 @@ def _group(group: Group) -> Iterator[Finding]:
         yield found("paused", where=where, what=group.paused, fix=f"cloudgraft resume {group.id}")
 
 
-def _driver(driver: DockedDriver) -> Iterator[Finding]:
-    if driver.queued_seconds <= _LONG_IN_QUEUE:
-        return
-    what = f"{driver.queued} calls wait, the oldest for {driver.queued_seconds:.0f} s; it works on {driver.in_flight}"
+def _driver(driver: DockedDriver, texts: TextClasses) -> Iterator[Finding]:
     where = f"driver of {driver.kind} ({driver.api_version}), {driver.protocol}"
-    yield found("dock-driver-busy", where=where, what=what)
+    if driver.queued_seconds > _LONG_IN_QUEUE:
+        what = (
+            f"{driver.queued} calls wait, the oldest for {driver.queued_seconds:.0f} s; it works on {driver.in_flight}"
+        )
+        yield found("dock-driver-busy", where=where, what=what)
+    if driver.unclassified and texts.own(driver.unclassified) is None:
+        yield found("dock-error-unclassified", where=where, what=driver.unclassified)
 
 
 def _cloud(cloud: Cloud) -> Iterator[Finding]:

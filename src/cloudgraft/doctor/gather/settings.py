@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -55,6 +55,12 @@ def _raise_any(check: ConfigCheck, config: Config) -> None:
     Problems([*problems, *incomplete]).raise_any()
 
 
+def _error_texts(config: Config) -> dict[str, str]:
+    installed = (cloud for cloud in config.clouds.values() if isinstance(cloud, EntryPointCloud))
+    given = (cloud.options.get("errorTexts") for cloud in installed if cloud.driver == "dock")
+    return {str(text): str(slug) for texts in given if isinstance(texts, Mapping) for text, slug in texts.items()}
+
+
 def _settings(config: Config, file: str) -> Settings:
     tls, engine = config.server.tls, config.engine
     return Settings(
@@ -62,6 +68,7 @@ def _settings(config: Config, file: str) -> Settings:
         has_tls=tls is not None,
         is_insecure=config.server.insecure,
         gives_local_secrets=config.dock is not None and config.dock.allow_local_secrets,
+        error_texts=_error_texts(config),
         allowed_clients=tls.allowed_clients if tls is not None else (),
         deadline=config.server.deadline,
         force_options=config.server.force_options,

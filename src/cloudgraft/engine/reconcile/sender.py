@@ -253,12 +253,14 @@ class Sender:
             if made is not None:
                 records[name] = made.record
                 if made.kind is not None:
-                    events.append(about(made.record, now, made.cause, kind=made.kind))
+                    refused = made.kind == "retry" and isinstance(outcome, CreateFailed)
+                    data = {"call": "create"} if refused else {}
+                    events.append(about(made.record, now, made.cause, kind=made.kind, **data))
             elif isinstance(outcome, CreateFailed) and outcome.error.retry is Retry.SETTLE_FIRST:
                 events.append(about(record, now, outcome.error.message, kind="unsettled"))
             elif isinstance(outcome, DeleteFailed) and not isinstance(outcome.error, NotFoundError):
                 message = f"it could not be deleted and will be tried again: {outcome.error.message}"
-                events.append(about(record, now, message, kind="retry"))
+                events.append(about(record, now, message, kind="retry", call="delete"))
         return Change(machines=tuple(records.values()), events=events)
 
 

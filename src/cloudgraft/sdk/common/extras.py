@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,6 +24,7 @@ from cloudgraft.sdk.errors import PreconditionError
 
 OURS = "cloudgraft"
 NATIVE = "native"  # its package is built in the same tree
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def install_command(*extras: str, package: str = OURS) -> str:
@@ -58,6 +60,22 @@ def needing(what: str, *extras: str) -> Iterator[None]:
         if error.name is None or error.name.partition(".")[0] == OURS:
             raise  # a bug
         raise _not_installed(what, [error.name], *extras) from error
+
+
+def not_installed(package: Distribution, extras: Sequence[str]) -> list[str]:
+    """Returns the distributions that these extras of a package need, and that are not installed."""
+    markers = [re.compile(rf"extra\s*==\s*['\"]{re.escape(extra)}['\"]") for extra in extras]
+    wanted = (line.partition(";") for line in package.requires or ())
+    named = {_NAME.match(requirement) for requirement, _, marker in wanted if any(m.search(marker) for m in markers)}
+    return sorted(name for name in {match[0] for match in named if match} if not _is_installed(name))
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        distribution(name)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def _not_installed(what: str, missing: Sequence[str], *extras: str) -> PreconditionError:
