@@ -53,7 +53,10 @@ class GrpcServer(Listener):
 
         async def respond(data: bytes, context: Context) -> bytes:
             call = Call(
-                context.peer(), lambda: ", ".join(client_names(context.auth_context())), context.time_remaining()
+                context.peer(),
+                lambda: ", ".join(client_names(context.auth_context())),
+                context.time_remaining(),
+                _traceparent(context) if service.is_traced else "",
             )
             try:
                 return await service.handle_bytes(rpc.name, data, call)
@@ -62,3 +65,10 @@ class GrpcServer(Listener):
                 raise  # not reached: abort() raises
 
         return respond
+
+
+def _traceparent(context: Context) -> str:
+    """The W3C header of the caller's trace; empty for none."""
+    found = (value for key, value in context.invocation_metadata() or () if key == "traceparent")
+    value = next(found, "")
+    return value if isinstance(value, str) else ""
