@@ -94,11 +94,11 @@ class SpanCounts:
                 self._reason = reason
         self._on_spans("failed" if reason else "sent", count)
 
-    def report(self) -> None:
-        """Logs the losses since the last report, at most once a minute."""
+    def report(self, *, is_last: bool = False) -> None:
+        """Logs the losses since the last report, at most once a minute, and for the last time."""
         with self._lock:
             now = self._clock()
-            if not self._lost or now - self._reported_at < _REPORT_EVERY:
+            if not self._lost or (now - self._reported_at < _REPORT_EVERY and not is_last):
                 return
             lost, self._lost, self._reported_at = self._lost, Counter(), now
             reason = self._reason
@@ -130,7 +130,7 @@ class Outbox(SpanProcessor):
         ending.join(seconds)
         self._exporter.give_up()
         ending.join(seconds)
-        self._counts.report()
+        self._exporter.end()
 
 
 class _Exporter(SpanExporter):
@@ -162,12 +162,16 @@ class _Exporter(SpanExporter):
 
     def give_up(self) -> None:
         """Ends the connection, and a call under way with it."""
-        _LIBRARY.removeFilter(self._reason)
         self._is_given_up = True
         with self._lock:
             library, self._library = self._library, None
         if library is not None:
             library.shutdown()
+
+    def end(self) -> None:
+        """Reports the last losses."""
+        _LIBRARY.removeFilter(self._reason)
+        self._counts.report(is_last=True)
 
     def _send(self, spans: Sequence[ReadableSpan]) -> str:
         """Returns why it failed; empty when it did not."""
