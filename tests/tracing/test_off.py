@@ -10,7 +10,7 @@ from typing import Final
 _ASSEMBLED: Final = """
 import sys
 from pathlib import Path
-from cloudgraft.app import node_manager, sidecars
+from cloudgraft.app import sidecars
 from cloudgraft.app.wiring import assemble
 from cloudgraft.config import load
 from cloudgraft.service.metrics import ServiceMetrics
@@ -23,8 +23,8 @@ print(sorted(name for name in sys.modules if "opentelemetry" in name or name.sta
 
 def test_a_whole_server_imports_no_opentelemetry(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
-    text = 'nodeManager: {listen: "127.0.0.1:0"}\nclouds: {sim: {driver: simulated}}\n'
-    file.write_text(f"cluster: test\n{text}nodeGroups: [{{id: a, cloud: sim, maxSize: 1, machine: {{shape: small}}}}]\n")
+    groups = "nodeGroups: [{id: a, cloud: sim, maxSize: 1, machine: {shape: small}}]"
+    file.write_text(f"cluster: test\nclouds: {{sim: {{driver: simulated}}}}\n{groups}\n")
     done = subprocess.run(
         [sys.executable, "-c", _ASSEMBLED, str(file)], check=True, capture_output=True, text=True, timeout=50
     )

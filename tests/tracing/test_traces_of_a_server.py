@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from cloudgraft.wire.externalgrpc import SERVICE
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
 from tests.conditions import until
+from tests.serve.processes import Command
 from tests.serve.served_clouds import Cloud
 from tests.serve.servers import Server, running
 from tests.serve.settings import configuration, simulated, small
@@ -221,3 +223,40 @@ async def test_a_collector_in_trouble_changes_no_call_and_delays_no_stop(
 
 async def _lost(server: Server) -> bool:
     return await server.metric("cloudgraft_trace_spans_total", result="failed") > 0
+
+
+async def test_a_trace_goes_through_a_front_and_its_node_manager(
+    tmp_path: Path, cloud: Cloud, receiver: Receiver
+) -> None:
+    tracing = {"endpoint": receiver.address}
+    manager_text = configuration(
+        {"sim": simulated(cloud.url)},
+        [small()],
+        server={"ops": None},
+        nodeManager={"listen": "127.0.0.1:0"},
+        tracing={**tracing, "serviceName": "manager"},
+    )
+    (tmp_path / "manager.yaml").write_text(manager_text)
+    with Command("node-manager", "-c", tmp_path / "manager.yaml") as manager:
+        url = manager.wait_for(lambda line: line.get("event") == "serving")["address"]
+        text = json.dumps(
+            {
+                "cluster": "test",
+                "server": {"listen": "127.0.0.1:0", "ops": "127.0.0.1:0"},
+                "providers": [{"type": "node-manager", "address": url}],
+                "tracing": {**tracing, "serviceName": "front"},
+            }
+        )
+        with Server(tmp_path / "front.yaml", text) as server:
+            await until(server.is_ready)
+            await increase(server, 1, f"00-{TRACE}-{CALLER}-01")
+            (machine,) = await receiver.has("machine create")
+            (create,) = await receiver.has("cloud create")
+            (call,) = await receiver.has(INCREASE)
+            (request,) = [span for span in await receiver.has("HTTP POST") if span.trace == TRACE]
+            assert server.stop() == 0
+        assert manager.stop() == 0
+    assert (call.parent, request.parent, machine.parent, create.parent) == (CALLER, call.id, request.id, machine.id)
+    assert {span.trace for span in (call, request, machine, create)} == {TRACE}
+    assert [span.resource["service.name"] for span in (call, request)] == ["front", "manager"]
+    assert request.about["http.response.status_code"] == 202

@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 
+from cloudgraft.sdk.common.tracing import TRACEPARENT
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.server.clients import client_names
 from cloudgraft.server.listener import Access, Listener, abort
@@ -69,6 +70,6 @@ class GrpcServer(Listener):
 
 def _traceparent(context: Context) -> str:
     """The W3C header of the caller's trace; empty for none."""
-    found = (value for key, value in context.invocation_metadata() or () if key == "traceparent")
+    found = (value for key, value in context.invocation_metadata() or () if key == TRACEPARENT)
     value = next(found, "")
     return value if isinstance(value, str) else ""

@@ -18,7 +18,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import Attributes
 
 from cloudgraft._version import __version__
-from cloudgraft.sdk.common.tracing import About, Kind, Span, Tracer, Value
+from cloudgraft.sdk.common.tracing import TRACEPARENT, About, Kind, Span, Tracer, Value
 from cloudgraft.sdk.secrecy import redacted
 from cloudgraft.tracing.exporter import Collector, Outbox
 
@@ -84,7 +84,7 @@ class OtlpTracer(Tracer):
         self, name: str, about: About, kind: Kind = Kind.INTERNAL, *, traceparent: str = "", is_read: bool = False
     ) -> Span:
         """Begins a trace, or continues the one of a valid ``traceparent``."""
-        context = _PROPAGATOR.extract({"traceparent": traceparent}, Context()) if traceparent else Context()
+        context = _PROPAGATOR.extract({TRACEPARENT: traceparent}, Context()) if traceparent else Context()
         attributes = {**_clean(about), _READ: True} if is_read else _clean(about)
         return _Span(self._tracer, self._tracer.start_span(name, context, _KINDS[kind], attributes))
 
@@ -110,6 +110,11 @@ class _Span(Span):
     @property
     def span_id(self) -> str:
         return trace.format_span_id(self._span.get_span_context().span_id)
+
+    @property
+    def traceparent(self) -> str:
+        flags = int(self._span.get_span_context().trace_flags)
+        return f"00-{self.trace_id}-{self.span_id}-{flags:02x}"
 
     def child(self, name: str, about: About, kind: Kind = Kind.INTERNAL) -> Span:
         if not self._is_sampled:

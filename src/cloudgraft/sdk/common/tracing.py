@@ -18,6 +18,8 @@ from cloudgraft.sdk.errors import CloudgraftError
 Value = str | int | float | bool
 About = Mapping[str, Value]
 
+TRACEPARENT: Final = "traceparent"  # the name of W3C's header
+
 # Attributes of our own. The reference of configuration and the page on watching name them.
 CLOUD: Final = "cloudgraft.cloud"
 GROUP: Final = "cloudgraft.group"
@@ -46,6 +48,10 @@ class Span(Protocol):
     @property
     def span_id(self) -> str:
         """Its own id, in hexadecimal digits."""
+
+    @property
+    def traceparent(self) -> str:
+        """The W3C header with which another program continues the trace."""
 
     def child(self, name: str, about: About, kind: Kind = Kind.INTERNAL) -> Span:
         """Begins a step of this one, which may have ended already."""
@@ -82,6 +88,12 @@ _NOTHING: Final = nullcontext(None)
 def current_span() -> Span | None:
     """Returns the span that this code runs in; None when nothing is traced."""
     return _current.get()
+
+
+def carried() -> tuple[tuple[str, str], ...]:
+    """Returns the headers with which a call to another program continues the trace; none where nothing is traced."""
+    span = _current.get()
+    return () if span is None else ((TRACEPARENT, span.traceparent),)
 
 
 def leave_span() -> None:
