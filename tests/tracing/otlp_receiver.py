@@ -46,7 +46,7 @@ class Receiver(trace_service_pb2_grpc.TraceServiceServicer):
         self._may_answer.set()
         self._lock = threading.Lock()
         self._server = grpc.server(ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
-        trace_service_pb2_grpc.add_TraceServiceServicer_to_server(self, self._server)
+        trace_service_pb2_grpc.add_TraceServiceServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]
         if credentials is None:
             self._port = self._server.add_insecure_port("127.0.0.1:0")
         else:
