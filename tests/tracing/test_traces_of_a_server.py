@@ -260,3 +260,20 @@ async def test_a_trace_goes_through_a_front_and_its_node_manager(
     assert {span.trace for span in (call, request, machine, create)} == {TRACE}
     assert [span.resource["service.name"] for span in (call, request)] == ["front", "manager"]
     assert request.about["http.response.status_code"] == 202
+
+
+async def test_lists_of_a_cloud_that_a_refresh_brought_are_no_part_of_that_refresh(
+    tmp_path: Path, cloud: Cloud, receiver: Receiver
+) -> None:
+    text = json.loads(settings(cloud, receiver, transport="grpcio", readRatio=1.0))
+    with Server(tmp_path / "c.yaml", json.dumps(text)) as server:
+        async with server.connected() as provider:
+            await until(server.is_ready)
+            text["clouds"]["second"] = simulated(cloud.url)
+            server.file.write_text(json.dumps(text))
+            server.says("it is applied at the next Refresh")
+            await provider.refresh()
+            lists = await receiver.has("cloud list", 3, cloud="second")
+        assert server.stop() == 0
+    assert {span.parent for span in lists} == {""}
+    assert receiver.named(f"{SERVICE}/Refresh")

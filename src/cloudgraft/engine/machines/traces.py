@@ -31,8 +31,8 @@ _LOOKING: Final = frozenset({"list", "shapes", "prices"})
 
 
 @dataclass(slots=True)
-class _Way:
-    """A machine on its way to be ready, or to be gone."""
+class _MachineSpan:
+    """A machine on its found to be ready, or to be gone."""
 
     span: Span
     state: State
@@ -43,30 +43,30 @@ class MachineTraces:
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
-        self._ways: dict[str, _Way] = {}  # by the machine's name, the oldest first
+        self._spans: dict[str, _MachineSpan] = {}  # by the machine's name, the oldest first
 
     # -- from the fleet ----------------------------------------------------------------------------------------------
 
     def on_machine(self, record: MachineRecord) -> None:
         """Takes a changed record. It runs in the span of the call that made the change, if there is one."""
-        way = self._ways.get(record.name)
-        if way is not None and way.state is record.state:
+        found = self._spans.get(record.name)
+        if found is not None and found.state is record.state:
             return
         match record.state:
             case State.REQUESTED:
-                way = self._begin("machine create", record, None)
+                found = self._begin("machine create", record, None)
             case State.DELETING:
-                way = self._begin("machine delete", record, way)
-            case State.FAILED if way is None and current_span() is not None:  # ordered, and refused at once
-                way = self._begin("machine create", record, None)
-        if way is None:
+                found = self._begin("machine delete", record, found)
+            case State.FAILED if found is None and current_span() is not None:  # ordered, and refused at once
+                found = self._begin("machine create", record, None)
+        if found is None:
             return
-        way.state = record.state
-        way.span.event(record.state.value, {})
+        found.state = record.state
+        found.span.event(record.state.value, {})
         if record.state is State.FAILED:
             code, message = (record.error.code, record.error.message) if record.error else ("failed", "")
-            way.span.fail(code, message)
-            way.span.end()  # what is left of it is deleted later, as a part of the same trace
+            found.span.fail(code, message)
+            found.span.end()  # what is left of it is deleted later, as a part of the same trace
         elif record.state is State.GONE:
             self._end(record.name)
 
@@ -83,34 +83,34 @@ class MachineTraces:
 
     def tell(self, event: Event) -> None:
         """Adds an event about a machine, such as a retry, to its span."""
-        way = self._ways.get(event.machine)
-        if way is not None and event.state is None:
-            way.span.event(event.kind, {"message": event.message})
+        found = self._spans.get(event.machine)
+        if found is not None and event.state is None:
+            found.span.event(event.kind, {"message": event.message})
 
     def ready(self, record: MachineRecord) -> None:
         """Ends the span of a machine whose node is ready, or that runs where there is no cluster."""
-        way = self._ways.get(record.name)
-        if way is not None:
-            way.span.event("ready", {})
+        found = self._spans.get(record.name)
+        if found is not None:
+            found.span.event("ready", {})
             self._end(record.name)
 
     def stop(self, why: str) -> None:
         """Ends all spans: this process does nothing more for their machines."""
-        for name in list(self._ways):
-            self._ways[name].span.event("left", {"message": why})
+        for name in list(self._spans):
+            self._spans[name].span.event("left", {"message": why})
             self._end(name)
 
     def around(self, event: Event) -> AbstractContextManager[None]:
         """Runs a block in the span of the event's machine, so that its log line has the ids of the trace."""
-        way = self._ways.get(event.machine)
-        return inside(way.span) if way is not None and way.span.is_sampled else nullcontext()
+        found = self._spans.get(event.machine)
+        return inside(found.span) if found is not None and found.span.is_sampled else nullcontext()
 
     # -- calls to the cloud ------------------------------------------------------------------------------------------
 
     def within(self, machine: str) -> AbstractContextManager[None]:
         """Runs a block in the span of a machine; in none if it has none, as after a restart."""
-        way = self._ways.get(machine)
-        return inside(way.span if way is not None else None)
+        found = self._spans.get(machine)
+        return inside(found.span if found is not None else None)
 
     @contextmanager
     def calling(self, verb: str, cloud: str, machine: str) -> Iterator[None]:
@@ -132,21 +132,21 @@ class MachineTraces:
 
     # -- spans -------------------------------------------------------------------------------------------------------
 
-    def _begin(self, name: str, record: MachineRecord, earlier: _Way | None) -> _Way:
+    def _begin(self, name: str, record: MachineRecord, earlier: _MachineSpan | None) -> _MachineSpan:
         """Begins a span in the current one, else in the trace of the machine's former order, else in a new trace."""
         about = {MACHINE: record.name, GROUP: record.group, CLOUD: record.cloud}
         parent = current_span() or (earlier.span if earlier is not None else None)
         self._end(record.name)
-        while len(self._ways) >= _MOST:
-            self._end(next(iter(self._ways)))
+        while len(self._spans) >= _MOST:
+            self._end(next(iter(self._spans)))
         span = parent.child(name, about) if parent is not None else self._tracer.begin(name, about)
-        way = self._ways[record.name] = _Way(span, record.state)
-        return way
+        found = self._spans[record.name] = _MachineSpan(span, record.state)
+        return found
 
     def _end(self, name: str) -> None:
-        way = self._ways.pop(name, None)
-        if way is not None:
-            way.span.end()
+        found = self._spans.pop(name, None)
+        if found is not None:
+            found.span.end()
 
 
 def _about_error(error: CloudgraftError) -> About:
