@@ -14,12 +14,16 @@ import grpc
 import pytest
 
 from cloudgraft.certs.authority import Bundle, create_bundle
+from cloudgraft.client.driver_calls import call_driver
 from cloudgraft.sdk.common.tracing import active, current_span, step
 from cloudgraft.sdk.errors import CloudgraftError, InvalidArgumentError, PreconditionError
 from cloudgraft.sdk.secrecy import hide
 from cloudgraft.tracing.exporter import Collector, SpanCounts
 from cloudgraft.tracing.tracer import OtlpTracer, Sampling
+from cloudgraft.wire.driver import SERVICE
+from cloudgraft.wire.pb import driver_pb2 as pb
 from tests.conditions import until
+from tests.own_port import OWN_PORT
 from tests.tracing.otlp_receiver import Receiver
 
 SECRET = "Bearer 5f2c8e0d9b7a4c31"
@@ -115,6 +119,30 @@ async def test_a_collector_without_a_good_certificate_gets_nothing(
     assert not receiver.spans
     assert counts == {"failed": 1}
     assert "1 spans of traces were lost" in caplog.text
+
+
+async def test_a_call_to_a_plugin_continues_the_trace_and_without_one_says_nothing(receiver: Receiver) -> None:
+    seen: list[str] = []
+
+    async def answer(_: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+        seen.extend(str(value) for key, value in context.invocation_metadata() or () if key == "traceparent")
+        return b""
+
+    server = grpc.aio.server(options=OWN_PORT)
+    handler = grpc.method_handlers_generic_handler(SERVICE, {"List": grpc.unary_unary_rpc_method_handler(answer)})
+    server.add_generic_rpc_handlers((handler,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            with tracing(Collector(endpoint=receiver.address)) as tracer:
+                await call_driver("it", channel, "List", pb.ListRequest(), seconds=20)
+                with active(tracer.begin("list", {})) as span:
+                    await call_driver("it", channel, "List", pb.ListRequest(), seconds=20)
+    finally:
+        await server.stop(None)
+    assert seen == [span.traceparent]
+    assert seen[0].split("-")[1:3] == [span.trace_id, span.span_id]
 
 
 def _mutual(bundle: Bundle) -> grpc.ServerCredentials:
