@@ -57,7 +57,7 @@ class GrpcServer(Listener):
                 context.peer(),
                 lambda: ", ".join(client_names(context.auth_context())),
                 context.time_remaining(),
-                _traceparent(context) if service.is_traced else "",
+                lambda: _traceparent(context),
             )
             try:
                 return await service.handle_bytes(rpc.name, data, call)

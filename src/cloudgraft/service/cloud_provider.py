@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError, Message
 
 from cloudgraft.sdk.common.event_loop import contained, follow_caller, in_slices, within
 from cloudgraft.sdk.common.ratelimit import RepeatLimit
-from cloudgraft.sdk.common.tracing import GROUP, Kind, Span, Tracer, Value, inside
+from cloudgraft.sdk.common.tracing import Tracer
 from cloudgraft.sdk.errors import (
     CloudgraftError,
     DeadlineError,
@@ -35,6 +35,7 @@ from cloudgraft.sdk.types import Instance, NodeGroup
 from cloudgraft.service import checks
 from cloudgraft.service.metrics import ServiceMetrics
 from cloudgraft.service.options import FLAG_DEFAULTS, decide_reply
+from cloudgraft.service.tracing import call_span
 from cloudgraft.wire import externalgrpc as wire
 from cloudgraft.wire.externalgrpc import RPCS
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
@@ -138,7 +139,7 @@ class Call:
     peer: str = ""
     identify: Callable[[], str] = str  # the client's name, from its certificate; looked up only where it is needed
     seconds_left: float | None = None  # until the client gives up
-    traceparent: str = ""  # the W3C header of its trace
+    traceparent: Callable[[], str] = str  # the W3C header of its trace; looked up only where it is needed
 
 
 class CloudProviderService:
@@ -222,27 +223,12 @@ class CloudProviderService:
         node = wire.node_ref_from_pb(request.node) if rpc == "NodeGroupForNode" else None
         return self.provider.dependencies(Question(method, group, node))
 
-    @property
-    def is_traced(self) -> bool:
-        """Whether a transport should pass the traceparent of a call."""
-        return self._tracer is not None
-
     async def handle(self, rpc: str, request: Message, call: Call) -> Message:
         """Answers one call; every failure is a CloudgraftError."""
         if self._tracer is None:
             return await self._handle(rpc, request, call)
-        span = _begin(self._tracer, rpc, request, call)
-        try:
-            with inside(span):
-                return await self._handle(rpc, request, call)
-        except CloudgraftError as error:
-            _note_failure(span, error.status, error)
-            raise
-        except asyncio.CancelledError:
-            _note_failure(span, StatusCode.CANCELLED, None)
-            raise
-        finally:
-            span.end()
+        with call_span(self._tracer, rpc, request, call.traceparent()):
+            return await self._handle(rpc, request, call)
 
     async def _handle(self, rpc: str, request: Message, call: Call) -> Message:
         self.metrics.last_call = time.time()
@@ -489,33 +475,6 @@ async def _encode_instances(instances: Sequence[Instance]) -> pb.NodeGroupNodesR
     async for some in in_slices(instances, _SLICE):
         response.instances.extend(wire.instance_to_pb(instance) for instance in some)
     return response
-
-
-# -- traces ------------------------------------------------------------------------------------------------------------
-
-
-_CHANGES: Final = frozenset({"NodeGroupIncreaseSize", "NodeGroupDeleteNodes", "NodeGroupDecreaseTargetSize"})
-# What OpenTelemetry counts as a failure of a server. The other codes are about the request.
-_FAILURES: Final = frozenset(
-    {StatusCode.UNKNOWN, StatusCode.DEADLINE_EXCEEDED, StatusCode.INTERNAL, StatusCode.UNAVAILABLE}
-)
-
-
-def _begin(tracer: Tracer, rpc: str, request: Message, call: Call) -> Span:
-    about: dict[str, Value] = {"rpc.system": "grpc", "rpc.service": wire.SERVICE, "rpc.method": rpc}
-    if "id" in request.DESCRIPTOR.fields_by_name:
-        about[GROUP] = request.id  # type: ignore[attr-defined]  # the field was looked up
-    if "delta" in request.DESCRIPTOR.fields_by_name:
-        about["cloudgraft.delta"] = request.delta  # type: ignore[attr-defined]
-    name = f"{wire.SERVICE}/{rpc}"
-    return tracer.begin(name, about, Kind.SERVER, traceparent=call.traceparent, is_read=rpc not in _CHANGES)
-
-
-def _note_failure(span: Span, code: StatusCode, error: CloudgraftError | None) -> None:
-    kind = error.slug if error is not None else "cancelled"
-    span.describe({"rpc.grpc.status_code": code.value, "error.type": kind})
-    if code in _FAILURES:
-        span.fail(kind, error.message if error is not None else "")
 
 
 def _caller(call: Call) -> dict[str, object]:
