@@ -32,7 +32,7 @@ _LOOKING: Final = frozenset({"list", "shapes", "prices"})
 
 @dataclass(slots=True)
 class _MachineSpan:
-    """A machine on its found to be ready, or to be gone."""
+    """The span of a machine on its way to be ready, or to be gone."""
 
     span: Span
     state: State
