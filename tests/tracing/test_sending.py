@@ -12,6 +12,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from opentelemetry.sdk import trace
 
 from cloudgraft.certs.authority import Bundle, create_bundle
 from cloudgraft.client.driver_calls import call_driver
@@ -181,6 +182,25 @@ async def test_what_a_hanging_collector_does_not_take_is_dropped_and_counted(
         assert counts["dropped"] == 10_000 - 4096
     assert counts == {"dropped": 10_000 - 4096, "failed": 4096}
     assert sum(int(record.getMessage().split()[0]) for record in caplog.records) == 10_000
+
+
+def test_a_failure_of_the_library_costs_the_span_alone(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with tracing(Collector(endpoint=receiver.address)) as tracer:
+        first = tracer.begin("first", {})
+        with monkeypatch.context() as broken:
+            broken.setattr(trace.Tracer, "start_span", _fails)
+            for span in (tracer.begin("second", {}), first.child("part", {})):
+                with active(span):
+                    assert not span.is_sampled
+        first.end()
+    assert [span.name for span in receiver.spans] == ["first"]
+    assert caplog.text.count("a span cannot be begun") == 2
+
+
+def _fails(*_: object) -> None:
+    raise ZeroDivisionError
 
 
 def test_losses_are_logged_once_a_minute_and_at_the_end(caplog: pytest.LogCaptureFixture) -> None:

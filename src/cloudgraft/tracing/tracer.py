@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +22,8 @@ from cloudgraft._version import __version__
 from cloudgraft.sdk.common.tracing import TRACEPARENT, About, Kind, Span, Tracer, Value
 from cloudgraft.sdk.secrecy import redacted
 from cloudgraft.tracing.exporter import Collector, Outbox
+
+log = logging.getLogger("cloudgraft.tracing")
 
 _END: Final = 2.0  # seconds that the last spans get when the process stops, and as many to give them up
 _LONGEST: Final = 1024  # characters of a value
@@ -86,7 +89,7 @@ class OtlpTracer(Tracer):
         """Begins a trace, or continues the one of a valid ``traceparent``."""
         context = _PROPAGATOR.extract({TRACEPARENT: traceparent}, Context()) if traceparent else Context()
         attributes = {**_clean(about), _READ: True} if is_read else _clean(about)
-        return _Span(self._tracer, self._tracer.start_span(name, context, _KINDS[kind], attributes))
+        return _started(self._tracer, name, context, kind, attributes)
 
 
 class _Span(Span):
@@ -120,7 +123,7 @@ class _Span(Span):
         if not self._is_sampled:
             return self  # it records nothing, so it can stand for all its children
         context = trace.set_span_in_context(self._span, Context())
-        return _Span(self._tracer, self._tracer.start_span(name, context, _KINDS[kind], _clean(about)))
+        return _started(self._tracer, name, context, kind, _clean(about))
 
     def describe(self, about: About) -> None:
         if self._span.is_recording():
@@ -138,6 +141,15 @@ class _Span(Span):
     def end(self) -> None:
         if self._span.is_recording():
             self._span.end()
+
+
+def _started(tracer: trace.Tracer, name: str, context: Context, kind: Kind, attributes: Mapping[str, Value]) -> Span:
+    """Begins a span. A failure of the library costs the span and not the call that it is about."""
+    try:
+        return _Span(tracer, tracer.start_span(name, context, _KINDS[kind], attributes))
+    except Exception:
+        log.exception("a span cannot be begun")
+        return _Span(tracer, trace.INVALID_SPAN)
 
 
 class _BySubject(Sampler):
