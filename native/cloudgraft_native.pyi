@@ -12,6 +12,7 @@ class Call:
     peer: str
     client: str
     seconds_left: float | None
+    traceparent: str
     message: bytes
     def reply(self, message: bytes, subjects: Sequence[str] | None = None) -> None: ...
     def fail(self, code: int, message: str, metadata: Sequence[tuple[str, str]]) -> None: ...

@@ -10,7 +10,7 @@ lock() {
     --no-annotate --custom-compile-command "requirements/compile.sh" --output-file "requirements/$out" "$@"
 }
 lock core.txt pyproject.toml --group build
-lock image.txt pyproject.toml --group build --extra http --extra liqo --extra postgresql \
+lock image.txt pyproject.toml --group build --extra http --extra liqo --extra postgresql --extra tracing \
   --extra ec2 --extra hetzner --extra libcloud --extra openstack --extra proxmox --extra redfish --extra vsphere
 lock dev.txt pyproject.toml --group dev
 lock proto.txt --group proto

@@ -50,6 +50,7 @@ from cloudgraft.config.sections.providers import (
 )
 from cloudgraft.config.sections.server import Admin, Log, Server, ServerTls
 from cloudgraft.config.sections.store import Store
+from cloudgraft.config.sections.tracing import CollectorTls, Tracing
 from cloudgraft.config.sections.web_server import WebServerTls
 from cloudgraft.sdk.duration import format_duration
 
@@ -153,6 +154,8 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`kinds` of a driver or engine of `dock`", DockKind),
     ("`classes` of `dock`", DockClass),
     ("`dock.kubernetes`", DockKubernetes),
+    ("`tracing`", Tracing),
+    ("`tls` of `tracing`", CollectorTls),
     ("`nodeManager`", NodeManager),
     ("`nodeManager.tls`", WebServerTls),
     ("`clients` of `nodeManager`", NodeManagerClient),

@@ -226,6 +226,7 @@ impl Connection {
     async fn answer_unary(&self, method: &Method, request: Request<Incoming>, began: Instant) -> Result<Bytes, Status> {
         let shared = &self.shared;
         let timeout = grpc::timeout_of(request.headers())?;
+        let traceparent = grpc::traceparent_of(request.headers());
         let patience = timeout.map_or(shared.limits.handshake, |timeout| timeout.min(shared.limits.handshake));
         let mut held = Held::new(&shared.held_bytes);
         let (body, limit) = (request.into_body(), shared.limits.message_bytes);
@@ -253,6 +254,7 @@ impl Connection {
             peer: Arc::clone(&self.peer),
             client: Arc::clone(&self.identity.names),
             seconds_left: timeout.map(|timeout| timeout.saturating_sub(began.elapsed()).as_secs_f64()),
+            traceparent,
             message,
             held,
             answer: Mutex::new(Some(sender)),

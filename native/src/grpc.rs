@@ -42,6 +42,8 @@ impl Status {
 const PREFIX: usize = 5;
 /// Frames without data that one message may come with.
 const MOST_EMPTY_FRAMES: usize = 32;
+/// Characters; W3C's header has 55 of them, and later versions may have more.
+const LONGEST_TRACEPARENT: usize = 256;
 /// Bytes of the messages of all calls together: those of an autoscaler have a few kilobytes each.
 const MOST_HELD: usize = 64 * 1024 * 1024;
 
@@ -169,6 +171,12 @@ pub fn timeout_of(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
     let Some(value) = headers.get("grpc-timeout") else { return Ok(None) };
     let parsed = value.to_str().ok().and_then(parse_timeout);
     parsed.map(Some).ok_or_else(|| Status::new(Code::Internal, "the grpc-timeout cannot be read"))
+}
+
+/// The caller's `traceparent`, for Python to read; empty without one, and for one that is no header of W3C's by its size.
+pub fn traceparent_of(headers: &HeaderMap) -> Box<str> {
+    let value = headers.get("traceparent").and_then(|value| value.to_str().ok());
+    value.filter(|value| value.len() <= LONGEST_TRACEPARENT).unwrap_or_default().into()
 }
 
 fn parse_timeout(text: &str) -> Option<Duration> {
@@ -365,6 +373,17 @@ mod tests {
         for wrong in ["", "S", "5", "5s", "123456789S", "-1S", "ä"] {
             assert_eq!(parse_timeout(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_traceparent_is_passed_unless_it_is_huge() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(&*traceparent_of(&headers), "");
+        let value = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        headers.insert("traceparent", HeaderValue::from_static(value));
+        assert_eq!(&*traceparent_of(&headers), value);
+        headers.insert("traceparent", HeaderValue::from_str(&"0".repeat(257)).expect("a header"));
+        assert_eq!(&*traceparent_of(&headers), "");
     }
 
     #[test]

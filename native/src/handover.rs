@@ -148,6 +148,8 @@ pub struct Call {
     /// Until the client gives up; None when it never does.
     #[pyo3(get)]
     pub seconds_left: Option<f64>,
+    /// The W3C header of the caller's trace; empty for none.
+    pub traceparent: Box<str>,
     pub message: Bytes,
     pub held: Held,
     pub answer: Mutex<Option<oneshot::Sender<Answer>>>,
@@ -171,6 +173,11 @@ impl Call {
     #[getter]
     fn client(&self) -> &str {
         &self.client
+    }
+
+    #[getter]
+    fn traceparent(&self) -> &str {
+        &self.traceparent
     }
 
     /// The request as it came.

@@ -23,7 +23,7 @@ ONE_PROBLEM = {
         (
             "f:3:1: planets: unknown key (known here: admin, clouds, cluster, clusterId, dock, engine, guards, join, "
             "kubernetes, log, "
-            "nodeGroups, nodeManager, observeOnly, providers, server, store)"
+            "nodeGroups, nodeManager, observeOnly, providers, server, store, tracing)"
         ),
     ),
     "typo": ("sever: {}", "f:3:1: sever: unknown key (did you mean server?)"),
@@ -118,7 +118,7 @@ ONE_PROBLEM = {
         (
             'f:3:1: "a�b": unknown key (known here: admin, clouds, cluster, clusterId, dock, engine, guards, join, '
             "kubernetes, log, "
-            "nodeGroups, nodeManager, observeOnly, providers, server, store)"
+            "nodeGroups, nodeManager, observeOnly, providers, server, store, tracing)"
         ),
     ),
 }

@@ -20,7 +20,7 @@ from tests.postgres import PostgresServer, postgres  # noqa: F401 - a fixture
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 ON_A_CLUSTER = {ROOT / "docs/tutorial/from-three-scripts-to-nodes.md"}
-PORTS = ("5000", "8086", "8087", "8088", "9009", "9010", "9086", "9087", "9400")
+PORTS = ("5000", "8086", "8087", "8088", "9009", "9010", "9086", "9087", "9400", "4317")
 DATABASE, DATABASE_URL = "127.0.0.1:5432/cloudgraft", "postgresql://cloudgraft@127.0.0.1:5432/cloudgraft"
 
 

@@ -99,13 +99,19 @@ print("---")
 for words in (["demo", "liqo"], ["node-manager", "-c", "x"], ["discovery", "serve", "-c", "x"]):
     done = CliRunner().invoke(cloudgraft, words)
     print(done.exit_code, type(done.exception).__name__, done.exception)
+from cloudgraft.config import Config
+from cloudgraft.app.tracing import check_tracing
+try:
+    check_tracing(Config.model_validate({{"cluster": "test", "tracing": {{"endpoint": "127.0.0.1:4317"}}}}))
+except Exception as error:
+    print("tracing", error)
 for listing in list_all():
     print(listing.name, listing.error)
 """
 _HIDDEN = (
     *("psycopg", "cloudgraft_native", "httpx2", "lightkube", "msgspec", "fastapi", "starlette", "uvicorn", "boto3"),
     *("botocore", "hcloud", "libcloud", "libvirt", "pycdlib", "openstack", "keystoneauth1", "proxmoxer", "requests"),
-    *("sushy", "pyVmomi", "pyVim"),
+    *("sushy", "pyVmomi", "pyVim", "opentelemetry"),
 )
 
 
@@ -117,6 +123,9 @@ def test_without_any_extra_every_help_works_and_every_hint_is_a_command() -> Non
     assert [line for line in helps if not line.endswith(" 0 None")] == []
     for line, extra in zip(runs, ("liqo", "web", "web"), strict=False):
         assert re.fullmatch(rf"1 PreconditionError .* not installed: {re.escape(_command(extra))}", line)
+    [line] = [line for line in runs if line.startswith("tracing ")]
+    assert "tracing needs opentelemetry" in line
+    assert line.endswith(f"not installed: {_command('tracing')}")
     for extra in ("ec2", "hetzner", "libcloud", "libvirt", "openstack", "proxmox", "redfish", "vsphere"):
         [line] = [line for line in runs if line.startswith(f"{extra} ")]
         assert line.endswith(f"; {_command(extra)}")

@@ -11,6 +11,7 @@ from typing import Any, Final, TextIO
 import structlog
 
 from cloudgraft.sdk.common.ratelimit import LogLimit
+from cloudgraft.sdk.common.tracing import current_span
 from cloudgraft.sdk.secrecy import redacted
 
 # -- log limits --------------------------------------------------------------------------------------------------------
@@ -81,6 +82,14 @@ def _cut(text: str) -> str:
     return f"{redacted(text)[:LONGEST_VALUE]} […]" if len(text) > LONGEST_VALUE else text
 
 
+def add_trace(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Adds the ids of the trace that the line belongs to, if that is recorded."""
+    span = current_span()
+    if span is not None and span.is_sampled:
+        event["trace_id"], event["span_id"] = span.trace_id, span.span_id
+    return event
+
+
 FORMATS = ("console", "json")
 
 
@@ -105,6 +114,7 @@ def configure(verbosity: int, log_format: str, stream: TextIO | None = None) -> 
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.ExtraAdder(),
+        add_trace,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     renderer: Any = (

@@ -20,6 +20,7 @@ from cloudgraft.server.ops import OpsServer
 from cloudgraft.service.metrics import ServiceMetrics
 from cloudgraft.web.authentication import AuditLog, ClientRule, Gatekeeper
 from cloudgraft.web.listener import WebListener, WebTls
+from cloudgraft.web.tracing import TracedRequests
 
 log = logging.getLogger("cloudgraft.manager")
 
@@ -42,8 +43,9 @@ class NodeManagerServer:
         self.gatekeeper = Gatekeeper(_rules(section), secure=section.tls is not None)
         audit = AuditLog(section.audit_log)
         app = manager_app(self.manager, gatekeeper=self.gatekeeper, audit=audit, metrics=metrics.registry)
+        tracer = assembly.traces.tracer
         self.listener = WebListener(
-            app,
+            TracedRequests(app, tracer) if tracer is not None else app,
             listen=section.listen,
             tls=convert(section.tls, WebTls) if section.tls is not None else None,
             connections=section.limits.connections,

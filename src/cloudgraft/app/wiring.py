@@ -18,6 +18,7 @@ from cloudgraft.app.engine_wiring import draft_state, made, plugin_spec
 from cloudgraft.app.joining_wiring import ClusterLink
 from cloudgraft.app.journals import journal_from
 from cloudgraft.app.reload import FileComposer, WatchedFile
+from cloudgraft.app.tracing import Traces, check_tracing
 from cloudgraft.client import Address, CloudConfig, Connection, RemoteProvider
 from cloudgraft.config import Config, ConfigError, Problems, Where
 from cloudgraft.config.section import convert
@@ -37,6 +38,7 @@ from cloudgraft.plugins.host import remote as plugin_provider
 from cloudgraft.plugins.registry import arguments, provider_class
 from cloudgraft.sdk.blocking import AnyProvider, as_provider
 from cloudgraft.sdk.common.extras import needing
+from cloudgraft.sdk.common.tracing import Tracer
 from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumentError
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.server.listener import Access, ListenerLimits
@@ -77,6 +79,7 @@ class Assembly:
     engine: Engine | None = None
     link: ClusterLink | None = None  # the engine's connection to the cluster
     dock: DockLink | None = None  # the port for drivers of this engine, or of engines elsewhere
+    traces: Traces = field(default_factory=Traces)
 
     def trouble(self) -> str:
         """Why callers should not use this process: the engine may not answer, or no provider ever has. Else empty."""
@@ -95,15 +98,16 @@ def assemble(config: Config, metrics: ServiceMetrics) -> Assembly:
     problems = Problems()
     parts = build(config, metrics, problems)
     problems.raise_any()
+    traces = Traces.of(config, metrics)
     members, engine = dict(parts.members), None
     if parts.wanted is not None:
-        engine = _make_engine(config, parts.wanted, parts.link, parts.dock)
+        engine = _make_engine(config, parts.wanted, parts.link, parts.dock, traces.tracer)
         members = {ENGINE: EngineProvider(engine), **members}
     if not members:
         raise nothing_to_serve(config)
     only = next(iter(members.values()))
     provider = MergedProvider(members, required=[ENGINE]) if len(members) > 1 else only
-    return Assembly(provider, members, engine, parts.link, parts.dock)
+    return Assembly(provider, members, engine, parts.link, parts.dock, traces)
 
 
 def nothing_to_serve(config: Config) -> ConfigError:
@@ -134,6 +138,8 @@ def build(config: Config, metrics: ServiceMetrics, problems: Problems) -> Parts:
     parts = Parts()
     has_engine = bool(config.clouds or config.node_groups)
     with problems.collecting():
+        check_tracing(config)
+    with problems.collecting():
         if config.dock is not None:
             # Without an engine, the dock can only serve engines elsewhere.
             parts.dock = DockLink(config, config.dock, for_engines=not has_engine, metrics=metrics.listeners)
@@ -150,11 +156,14 @@ def build(config: Config, metrics: ServiceMetrics, problems: Problems) -> Parts:
     return parts
 
 
-def _make_engine(config: Config, wanted: DesiredState, link: ClusterLink | None, dock: DockLink | None) -> Engine:
+def _make_engine(
+    config: Config, wanted: DesiredState, link: ClusterLink | None, dock: DockLink | None, tracer: Tracer | None
+) -> Engine:
     """The engine over the clouds of the file, with its journal; not started yet."""
     journal, lease = journal_from(config)
     joining = link.joining if link is not None else Joining()
-    engine = Engine(wanted, journal, lease=lease, cluster=joining.cluster, user_data=joining.user_data)
+    cluster, user_data = joining.cluster, joining.user_data
+    engine = Engine(wanted, journal, lease=lease, cluster=cluster, user_data=user_data, tracer=tracer)
     engine.composer = FileComposer(config, link, dock) if link is not None else None
     return engine
 

@@ -98,4 +98,5 @@ def command(path: Path, listen: str | None, verbosity: int | None, log_format: s
             settle()
             yield
 
-    asyncio.run(run_until_signal(parts()))
+    with assembly.traces.running():
+        asyncio.run(run_until_signal(parts()))

@@ -106,13 +106,14 @@ def command(
     elif dock is not None:
         alone = DockAlone(file, config, dock)
         beside = lambda _: alone.running()  # noqa: E731 - as short as it is
-    asyncio.run(
-        serve_until_signal(
-            assembly.provider,
-            serve_options(config),
-            metrics=metrics,
-            trouble=assembly.trouble,
-            gate=engine.check_open if engine else None,
-            beside=beside,
-        )
+    serving = serve_until_signal(
+        assembly.provider,
+        serve_options(config),
+        metrics=metrics,
+        trouble=assembly.trouble,
+        gate=engine.check_open if engine else None,
+        beside=beside,
+        tracer=assembly.traces.tracer,
     )
+    with assembly.traces.running():
+        asyncio.run(serving)

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError, Message
 from cloudgraft.client.channel import ReloadingChannel
 from cloudgraft.client.cloud_config import CloudConfig
 from cloudgraft.client.errors import error_from_rpc, status_of
+from cloudgraft.sdk.common.tracing import carried
 from cloudgraft.sdk.duration import format_duration
 from cloudgraft.sdk.errors import CloudgraftError, DeadlineError, InternalError, StatusCode
 from cloudgraft.wire.externalgrpc import RPCS
@@ -93,7 +94,7 @@ class Connection:
         method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel().unary_unary(rpc.path)
         limit = self.config.grpc_timeout
         try:
-            answer = await method(request.SerializeToString(), timeout=limit.total_seconds())
+            answer = await method(request.SerializeToString(), timeout=limit.total_seconds(), metadata=carried())
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and _GRPC_GAVE_UP.fullmatch(error.details() or ""):
                 # gRPC's own message: our deadline passed, not the server's.

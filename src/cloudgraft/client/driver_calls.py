@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError, Message
 
 from cloudgraft.client.channel import cut_calls_are_errors
 from cloudgraft.client.errors import ERROR_KEY, error_from_rpc
+from cloudgraft.sdk.common.tracing import carried
 from cloudgraft.sdk.driver import Machine, MachineSpec
 from cloudgraft.sdk.errors import DeadlineError, InternalError, UnavailableError
 from cloudgraft.wire import driver as wire
@@ -32,7 +33,7 @@ async def call_driver(
     method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(wire.RPCS[rpc].path)
     try:
         with cut_calls_are_errors():
-            return await method(request.SerializeToString(), timeout=seconds, metadata=metadata)
+            return await method(request.SerializeToString(), timeout=seconds, metadata=(*metadata, *carried()))
     except grpc.aio.AioRpcError as error:
         failure = error_from_rpc(error)
         named = type(failure)(f"{name}: {failure.message}", retry_after=failure.retry_after)

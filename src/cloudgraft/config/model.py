@@ -24,6 +24,7 @@ from cloudgraft.config.sections.node_manager import NodeManager
 from cloudgraft.config.sections.providers import ProviderConfig
 from cloudgraft.config.sections.server import Admin, Log, Server
 from cloudgraft.config.sections.store import Store, beside_the_file
+from cloudgraft.config.sections.tracing import Tracing
 from cloudgraft.validation.document import Document, Where
 
 _ClusterId = Annotated[
@@ -49,6 +50,7 @@ class Config(Section):
     server: Server = Field(Server(), description="The gRPC server for the autoscaler.")
     admin: Admin = Field(Admin(), description="Where commands such as `cloudgraft status` reach this server.")
     log: Log = Field(Log(), description="What is written to standard error.")
+    tracing: Tracing | None = Field(None, description="Where traces are sent; without it nothing is traced.")
     store: Annotated[Store, beside_the_file] = Field(
         Store(), validate_default=True, description="Where the journal is kept."
     )

@@ -11,6 +11,7 @@ from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.groups.specs import EngineSettings
 from cloudgraft.engine.guards import HOUR, REMOVAL, DeleteGuard, GuardUsage
 from cloudgraft.engine.machines.identity import Identity
+from cloudgraft.engine.machines.traces import MachineTraces
 from cloudgraft.engine.new_records import about
 from cloudgraft.engine.nodes.tracking import Nodes, UserData
 from cloudgraft.engine.writer import Writer
@@ -79,6 +80,7 @@ class EngineContext:
     losses: Losses
     observes_only: Callable[[str], bool]  # whether nothing may be changed in a cloud
     user_data: UserData | None = None
+    traces: MachineTraces | None = None
 
     async def recall(self, journal: Journal) -> None:
         """Reads the events that count for limits which survive a restart."""

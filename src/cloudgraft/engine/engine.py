@@ -22,6 +22,7 @@ from cloudgraft.engine.guards import DeleteGuard, GuardUsage, GuardUse, tally
 from cloudgraft.engine.leadership import Leadership, LeaseLike, SoleLease
 from cloudgraft.engine.machines.identity import Identity
 from cloudgraft.engine.machines.states import was_released
+from cloudgraft.engine.machines.traces import MachineTraces
 from cloudgraft.engine.maintenance import Maintenance
 from cloudgraft.engine.new_records import happened
 from cloudgraft.engine.nodes.tracking import Cluster, Nodes, UserData
@@ -29,6 +30,7 @@ from cloudgraft.engine.reconcile.worker import Worker
 from cloudgraft.engine.startup_gate import StartupGate
 from cloudgraft.engine.worker_pool import WorkerPool
 from cloudgraft.engine.writer import Writer
+from cloudgraft.sdk.common.tracing import Tracer
 from cloudgraft.sdk.driver import DriverTraits
 from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
 from cloudgraft.sdk.provider import ReadyReplies
@@ -58,13 +60,14 @@ class Engine:
         is_stepped: bool = False,
         cluster: Cluster | None = None,
         user_data: UserData | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         """Prepares the engine; :meth:`start` starts it.
 
         ``lease`` is shared with other replicas; without one this process leads for as long as it has the journal open.
         ``on_fenced`` is awaited when another replica took over. With ``is_stepped`` no loop runs: the caller makes
         every :meth:`turn`, on its own clock. ``cluster`` is the cluster that machines join and ``user_data`` makes
-        their user data; the caller starts and closes both.
+        their user data; the caller starts and closes both. With a ``tracer``, each order has a trace.
         """
         self.clock = clock or SystemClock()
         self.fleet = Fleet()
@@ -76,6 +79,11 @@ class Engine:
         self._replies: list[ReadyReplies] = []
         self.writer = Writer(journal, self.fleet, self.clock, reload=self._load, on_fenced=self._leadership.fence)
         self.groups = Groups(self.fleet, self.writer, self.clock, desired_state)
+        self._traces = MachineTraces(tracer) if tracer is not None else None
+        if self._traces is not None:
+            self.fleet.watch(self._traces)
+            self.writer.subscribe(self._traces.tell)
+            self.writer.around = self._traces.around
         self._context = EngineContext(
             fleet=self.fleet,
             writer=self.writer,
@@ -90,6 +98,7 @@ class Engine:
             deletions=DeleteGuard(),
             losses=Losses(),
             observes_only=self.observes_only,
+            traces=self._traces,
         )
         self._worker_pool = WorkerPool(self._context, is_stepped=is_stepped)
         self._maintenance = Maintenance(journal, self.writer, self._context)
@@ -356,7 +365,7 @@ class Engine:
         if not self._is_stepped:
             self._tasks[_MAINTENANCE] = asyncio.create_task(self._maintenance.run(), name="maintenance")
 
-    async def _follow(self, _reason: str) -> None:
+    async def _follow(self, reason: str) -> None:
         """Stops everything that only a leader may do."""
         self._is_serving = False
         ending = self._worker_pool.dismiss()
@@ -369,6 +378,8 @@ class Engine:
         if ending:
             await asyncio.wait(ending)
         await self.writer.drain()
+        if self._traces is not None:
+            self._traces.stop(reason)
 
     def _load(self, contents: Contents) -> None:
         self._had_declared |= bool(self.fleet.declared)

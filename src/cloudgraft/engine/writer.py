@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,6 +18,7 @@ from cloudgraft.engine.clock import Clock
 from cloudgraft.engine.fleet import Fleet
 from cloudgraft.engine.new_records import about, happened, level_of
 from cloudgraft.sdk.common.event_loop import caller_has_left
+from cloudgraft.sdk.common.tracing import step
 from cloudgraft.sdk.errors import CloudgraftError, ConflictError, InvalidArgumentError, UnavailableError
 from cloudgraft.store.journal import FencedError, Journal, JournalUnavailableError
 from cloudgraft.store.records import (
@@ -68,6 +70,7 @@ class Writer:
     ) -> None:
         """``reload`` loads the journal into memory; ``on_fenced`` is called when another process leads."""
         self.trouble = ""  # why the journal cannot be written; empty while it can
+        self.around: Callable[[Event], AbstractContextManager[None]] = lambda _: nullcontext()  # each event's log line
         self._journal = journal
         self._fleet = fleet
         self._clock = clock
@@ -141,7 +144,8 @@ class Writer:
 
     async def _commit(self, change: Change) -> None:
         try:
-            await self._journal.write(change)
+            with step("journal commit", {"cloudgraft.machines": len(change.machines)}):
+                await self._journal.write(change)
         except CloudgraftError as error:
             self._note_failure(error, change)
             raise
@@ -213,23 +217,24 @@ class Writer:
                 asyncio.get_running_loop().call_soon(self._tell_some)
 
     def _publish(self, event: Event) -> None:
-        log.log(
-            level_of(event),
-            event.message,
-            extra={
-                "kind": event.kind,
-                **{
-                    key: value
-                    for key, value in (
-                        ("cloud", event.cloud),
-                        ("group", event.group),
-                        ("machine", event.machine),
-                        ("state", event.state.value if event.state else ""),
-                    )
-                    if value
+        with self.around(event):
+            log.log(
+                level_of(event),
+                event.message,
+                extra={
+                    "kind": event.kind,
+                    **{
+                        key: value
+                        for key, value in (
+                            ("cloud", event.cloud),
+                            ("group", event.group),
+                            ("machine", event.machine),
+                            ("state", event.state.value if event.state else ""),
+                        )
+                        if value
+                    },
                 },
-            },
-        )
+            )
         for subscriber in self._subscribers:
             subscriber(event)
 

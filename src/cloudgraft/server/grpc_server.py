@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 
+from cloudgraft.sdk.common.tracing import TRACEPARENT
 from cloudgraft.sdk.errors import CloudgraftError
 from cloudgraft.server.clients import client_names
 from cloudgraft.server.listener import Access, Listener, abort
@@ -53,7 +54,10 @@ class GrpcServer(Listener):
 
         async def respond(data: bytes, context: Context) -> bytes:
             call = Call(
-                context.peer(), lambda: ", ".join(client_names(context.auth_context())), context.time_remaining()
+                context.peer(),
+                lambda: ", ".join(client_names(context.auth_context())),
+                context.time_remaining(),
+                lambda: _traceparent(context),
             )
             try:
                 return await service.handle_bytes(rpc.name, data, call)
@@ -62,3 +66,10 @@ class GrpcServer(Listener):
                 raise  # not reached: abort() raises
 
         return respond
+
+
+def _traceparent(context: Context) -> str:
+    """The W3C header of the caller's trace; empty for none."""
+    found = (value for key, value in context.invocation_metadata() or () if key == TRACEPARENT)
+    value = next(found, "")
+    return value if isinstance(value, str) else ""

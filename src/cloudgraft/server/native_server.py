@@ -205,7 +205,7 @@ class NativeServer:
             self._use_tls()
 
     async def _answer(self, event: native.Call) -> None:
-        call = Call(event.peer, lambda: event.client, event.seconds_left)
+        call = Call(event.peer, lambda: event.client, event.seconds_left, lambda: event.traceparent)
         try:
             message, subjects = await self._service.handle_to_keep(event.method, event.message, call)
             event.reply(message, None if subjects is None else list(subjects))

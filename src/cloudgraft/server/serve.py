@@ -16,6 +16,7 @@ from typing import Protocol
 from cloudgraft.net.descriptors import raise_descriptor_limit
 from cloudgraft.sdk.blocking import BlockingProvider, as_provider
 from cloudgraft.sdk.common.extras import NATIVE, install_command
+from cloudgraft.sdk.common.tracing import Tracer
 from cloudgraft.sdk.errors import InvalidArgumentError
 from cloudgraft.sdk.provider import Provider
 from cloudgraft.server.grpc_server import GrpcServer
@@ -132,16 +133,23 @@ async def running(
     metrics: ServiceMetrics | None = None,
     trouble: Callable[[], str] = str,
     gate: Callable[[], None] | None = None,
+    tracer: Tracer | None = None,
 ) -> AsyncIterator[Running]:
     """Serves for as long as the block lasts: starts the provider, opens the ports, and ends both gracefully.
 
     ``trouble`` returns why the provider cannot be used now, for ``/readyz`` and gRPC's health service; empty when it
-    can. ``gate`` is called before every call, and raises when no call may be answered.
+    can. ``gate`` is called before every call, and raises when no call may be answered. With a ``tracer``, each call
+    that Python answers is a span.
     """
     raise_descriptor_limit()
     metrics = metrics or ServiceMetrics()
     service = CloudProviderService(
-        provider, deadline=options.deadline, force_options=options.force_options, metrics=metrics, gate=gate
+        provider,
+        deadline=options.deadline,
+        force_options=options.force_options,
+        metrics=metrics,
+        gate=gate,
+        tracer=tracer,
     )
     access = Access(
         listen=options.listen,
@@ -196,6 +204,7 @@ async def serve_until_signal(
     trouble: Callable[[], str] = str,
     gate: Callable[[], None] | None = None,
     beside: Callable[[Running], AbstractAsyncContextManager[None]] | None = None,
+    tracer: Tracer | None = None,
 ) -> None:
     """Serves until SIGTERM or SIGINT, also while it starts; a second signal ends the program at once.
 
@@ -205,7 +214,7 @@ async def serve_until_signal(
     @asynccontextmanager
     async def parts() -> AsyncIterator[None]:
         async with (
-            running(provider, options, metrics=metrics, trouble=trouble, gate=gate) as server,
+            running(provider, options, metrics=metrics, trouble=trouble, gate=gate, tracer=tracer) as server,
             beside(server) if beside else nullcontext(),
         ):
             settle()

@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError, Message
 
 from cloudgraft.sdk.common.event_loop import contained, follow_caller, in_slices, within
 from cloudgraft.sdk.common.ratelimit import RepeatLimit
+from cloudgraft.sdk.common.tracing import Tracer
 from cloudgraft.sdk.errors import (
     CloudgraftError,
     DeadlineError,
@@ -34,6 +35,7 @@ from cloudgraft.sdk.types import Instance, NodeGroup
 from cloudgraft.service import checks
 from cloudgraft.service.metrics import ServiceMetrics
 from cloudgraft.service.options import FLAG_DEFAULTS, decide_reply
+from cloudgraft.service.tracing import call_span
 from cloudgraft.wire import externalgrpc as wire
 from cloudgraft.wire.externalgrpc import RPCS
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
@@ -137,6 +139,7 @@ class Call:
     peer: str = ""
     identify: Callable[[], str] = str  # the client's name, from its certificate; looked up only where it is needed
     seconds_left: float | None = None  # until the client gives up
+    traceparent: Callable[[], str] = str  # the W3C header of its trace; looked up only where it is needed
 
 
 class CloudProviderService:
@@ -150,14 +153,16 @@ class CloudProviderService:
         force_options: bool = False,
         metrics: ServiceMetrics | None = None,
         gate: Callable[[], None] | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         """Serves ``provider``; no call may take longer than ``deadline`` seconds, whatever its client allows.
 
         ``force_options`` sends option overrides even to releases where they do harm (see service/options.py).
         ``gate`` is called before every call, and raises a CloudgraftError when no call may be answered, for example
-        because another replica leads.
+        because another replica leads. With a ``tracer``, each call is a span.
         """
         self.provider = provider
+        self._tracer = tracer
         self.metrics = metrics or ServiceMetrics()
         self.deadline = deadline
         self._force_options = force_options
@@ -220,6 +225,12 @@ class CloudProviderService:
 
     async def handle(self, rpc: str, request: Message, call: Call) -> Message:
         """Answers one call; every failure is a CloudgraftError."""
+        if self._tracer is None:
+            return await self._handle(rpc, request, call)
+        with call_span(self._tracer, rpc, request, call.traceparent()):
+            return await self._handle(rpc, request, call)
+
+    async def _handle(self, rpc: str, request: Message, call: Call) -> Message:
         self.metrics.last_call = time.time()
         started = time.perf_counter()
         code = StatusCode.OK

@@ -156,6 +156,12 @@ class ServiceMetrics:
             ["rpc"],
             registry=self.registry,
         )
+        self.trace_spans = Counter(
+            "cloudgraft_trace_spans",
+            "Spans of traces, by result: sent, failed, or dropped because too many waited",
+            ["result"],
+            registry=self.registry,
+        )
         self.provider_up = self._gauge(
             "cloudgraft_provider_up",
             "1 while a provider answers, 0 while its last known answers are served",

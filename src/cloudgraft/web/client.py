@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 import httpx2
 
 from cloudgraft.certs.pem import Stamp, load_tls, stamp
+from cloudgraft.sdk.common.tracing import carried
 from cloudgraft.sdk.errors import (
     AuthenticationError,
     CloudgraftError,
@@ -107,7 +108,7 @@ class WebClient:
                     self._at(path),
                     json=json,
                     params=dict(query or {}),
-                    headers={**self._authorization(), **(headers or {})},
+                    headers={**self._authorization(), **dict(carried()), **(headers or {})},
                     timeout=httpx2.Timeout(limit, connect=limit * _CONNECT_SHARE),
                 )
                 response = await http.send(request, stream=True)

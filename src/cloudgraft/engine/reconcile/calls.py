@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from cloudgraft.engine.clock import Clock
@@ -22,10 +23,12 @@ from cloudgraft.engine.machines.outcomes import (
     check_prices,
     check_shapes,
 )
+from cloudgraft.engine.machines.traces import MachineTraces
 from cloudgraft.engine.reconcile.call_statistics import OK, CallStatistics
 from cloudgraft.sdk.common.causes import cause
 from cloudgraft.sdk.common.event_loop import contained, in_slices, within
 from cloudgraft.sdk.common.failure_log import FailureLog
+from cloudgraft.sdk.common.tracing import describe, step
 from cloudgraft.sdk.driver import Driver, DriverTraits, Machine, MachineSpec
 from cloudgraft.sdk.errors import (
     CloudgraftError,
@@ -58,6 +61,7 @@ class Caller:
         *,
         may_act: Callable[[], bool],
         on_outcome: Callable[[], None],
+        traces: MachineTraces | None = None,
     ) -> None:
         """``may_act`` is checked before every call; ``on_outcome`` is called when there is an outcome to take."""
         self.settings = settings
@@ -66,6 +70,7 @@ class Caller:
         self._clock = clock
         self._may_act = may_act
         self._on_outcome = on_outcome
+        self._traces = traces
         self._tasks: set[asyncio.Task[None]] = set()  # creates and deletes
         self._outcomes: list[tuple[str, Outcome]] = []
         self._failures = FailureLog(log)
@@ -115,7 +120,7 @@ class Caller:
 
     def delete(self, name: str, machine: Machine) -> None:
         """Starts to delete a machine; ``name`` is the name of its record."""
-        self._begin(name, self._delete(machine))
+        self._begin(name, self._delete(name, machine))
 
     def remove(self, machine: Machine) -> asyncio.Task[None]:
         """Starts to delete a machine without a record; the task has the result of the call."""
@@ -198,7 +203,8 @@ class Caller:
             self._next_at = max(self._next_at, self._clock.now()) + 1 / self.settings.calls_per_second
 
     async def _end(self, name: str, call: Awaitable[Outcome]) -> None:
-        outcome = await call  # first: take() may put another list in place meanwhile
+        with self._traces.within(name) if self._traces is not None else nullcontext():
+            outcome = await call  # first: take() may put another list in place meanwhile
         self._outcomes.append((name, outcome))
 
     def _done(self, task: asyncio.Task[None]) -> None:
@@ -210,7 +216,8 @@ class Caller:
     async def _create(self, record: MachineRecord, prepare: Callable[[], Awaitable[str]] | None) -> Outcome:
         ends = asyncio.get_running_loop().time() + create_limit(self.settings, self.traits)
         try:
-            user_data = await self._prepared(prepare)
+            with step("make user data", {}) if prepare is not None else nullcontext():
+                user_data = await self._prepared(prepare)
         except CloudgraftError as error:
             return NotAsked(error)
         spec = MachineSpec(
@@ -218,10 +225,12 @@ class Caller:
         )
         seconds = max(0.0, ends - asyncio.get_running_loop().time())
         try:
-            answer = await self._call("create", seconds, lambda: self._driver.create(spec))
-            return Created(check_created(answer, spec.name))
+            answer = await self._call("create", seconds, lambda: self._driver.create(spec), machine=spec.name)
+            made = check_created(answer, spec.name)
         except CloudgraftError as error:
             return CreateFailed(error)
+        describe({"cloudgraft.machine_id": made.machine_id})
+        return Created(made)
 
     async def _prepared(self, prepare: Callable[[], Awaitable[str]] | None) -> str:
         if prepare is None:
@@ -240,15 +249,15 @@ class Caller:
         self._failures.worked(_USER_DATA, {"cloud": self.settings.name})
         return user_data
 
-    async def _delete(self, machine: Machine) -> Outcome:
+    async def _delete(self, name: str, machine: Machine) -> Outcome:
         seconds = self.settings.delete_timeout.total_seconds()
         try:
-            await self._call("delete", seconds, lambda: self._driver.delete(machine))
+            await self._call("delete", seconds, lambda: self._driver.delete(machine), machine=name)
         except CloudgraftError as error:
             return DeleteFailed(machine.machine_id, error)
         return Deleted(machine.machine_id)
 
-    async def _call(self, verb: str, seconds: float, call: Callable[[], Awaitable[T]]) -> T:
+    async def _call(self, verb: str, seconds: float, call: Callable[[], Awaitable[T]], *, machine: str = "") -> T:
         """Returns the call's result or raises CloudgraftError, within the timeout."""
         if not self._may_act():
             raise UnavailableError("another process leads; no call was made")
@@ -256,7 +265,8 @@ class Caller:
         time, result = asyncio.get_running_loop().time, OK
         began = time()
         try:
-            return await self._limited(verb, seconds, call)
+            with self._traced(verb, machine):
+                return await self._limited(verb, seconds, call)
         except CloudgraftError as error:
             result = error.slug
             raise
@@ -266,6 +276,12 @@ class Caller:
         finally:
             if result:
                 self.statistics.add(verb, result, time() - began, seconds)
+
+    def _traced(self, verb: str, machine: str) -> AbstractContextManager[None]:
+        """The span of a call. Not of `start`: what a driver starts there lives on, and would belong to that span."""
+        if self._traces is None or verb == "start":
+            return nullcontext()
+        return self._traces.calling(verb, self.settings.name, machine)
 
     def _check_allowed(self, verb: str) -> None:
         """The last check of observeOnly: whatever was decided before, only read-only calls are made."""

@@ -216,7 +216,7 @@ class NodeScan:
         """Takes a changed record. Without a cluster, a machine that runs counts as ready."""
         self.scale_up_times.note(record)
         if self._context.nodes.cluster is None and self.scale_up_times.is_awaited(record):
-            self.scale_up_times.arrived(record, self._context.clock.now())
+            self._arrived(record, self._context.clock.now())
 
     def note(self) -> None:
         """Notes that nodes have come, gone or changed."""
@@ -256,11 +256,16 @@ class NodeScan:
                 count.joined += node.joined is True
                 count.unready += node.unready_since is not None
                 if node.is_ready and self.scale_up_times.is_awaited(record):
-                    self.scale_up_times.arrived(record, self._called_at)
+                    self._arrived(record, self._called_at)
                 self.template_learner.look_at(record, observation)
         if nodes.is_known:
             nodes.count(cloud, counts)
         return changed
+
+    def _arrived(self, record: MachineRecord, now: float) -> None:
+        self.scale_up_times.arrived(record, now)
+        if self._context.traces is not None:
+            self._context.traces.ready(record)
 
     async def study(self) -> None:
         """Runs template learning on the scanned nodes."""

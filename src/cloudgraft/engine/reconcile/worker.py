@@ -43,6 +43,7 @@ from cloudgraft.engine.reconcile.observer import SLICE, Observer
 from cloudgraft.engine.reconcile.policies import OrphanCleanup, Repairer
 from cloudgraft.engine.reconcile.sender import Sender
 from cloudgraft.sdk.common.event_loop import in_slices
+from cloudgraft.sdk.common.tracing import leave_span
 from cloudgraft.sdk.driver import Driver, Machine
 from cloudgraft.sdk.errors import CloudgraftError, ErrorClass
 from cloudgraft.store.journal import JournalBrokenError, JournalUnavailableError
@@ -120,7 +121,14 @@ class Worker:
         self.name = settings.name
         self.driver = driver
         self.settings = settings
-        self.caller = Caller(driver, settings, context.clock, may_act=context.may_act, on_outcome=self._wake_up)
+        self.caller = Caller(
+            driver,
+            settings,
+            context.clock,
+            may_act=context.may_act,
+            on_outcome=self._wake_up,
+            traces=context.traces,
+        )
         self.observer = Observer(settings.name, self.caller, context)
         self.catalog = CatalogReader(self.caller, context.clock)
         self.looked = asyncio.Event()  # set after the first observation of the cloud, successful or not
@@ -185,6 +193,7 @@ class Worker:
 
     async def run(self) -> None:
         """Runs until cancelled."""
+        leave_span()  # a Refresh that brought a new cloud started this task
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_observing(), name=f"observe {self.name}")
             group.create_task(self._keep_acting(), name=f"act {self.name}")

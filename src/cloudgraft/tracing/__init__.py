@@ -1,0 +1,1 @@
+"""Sends traces to an OpenTelemetry collector, over OTLP with gRPC. Needs the extra `tracing`."""
