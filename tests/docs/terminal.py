@@ -31,7 +31,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 LOOKS = re.compile(
     "cloudgraft (status|dock drivers|explain|orphans list|db check|call (--wait )?NodeGroup(Nodes|TargetSize))"
-    "|curl -s (?!.*-[dX])|kubectl .*\\bget |[^ ]*labctl list"
+    "|curl -s (?!.*-[dX])|kubectl .*\\b(get|describe) |kubectl .* -- cloudgraft (status|explain|doctor)"
+    "|[^ ]*labctl list"
 )
 SERVES = re.compile("serving|Waiting for caches to sync")  # cloudgraft, and the autoscaler
 SECONDS = 100  # for one command; `cloudgraft test-driver` waits for the list of a cloud many times
@@ -77,10 +78,21 @@ def commands(block: str) -> Iterator[Command]:
 class Terminal:
     """Runs a page's commands as a reader would, in one directory."""
 
-    def __init__(self, directory: Path, *, programs: Mapping[str, Path] | None = None, patience: float = 30.0) -> None:
-        """``programs`` are found by these names beside what the system has; ``patience`` is for what only looks."""
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        programs: Mapping[str, Path] | None = None,
+        patience: float = 30.0,
+        longest: float = SECONDS,
+    ) -> None:
+        """``programs`` are found by these names beside what the system has; ``patience`` is for what only looks.
+
+        ``longest`` is how many seconds one command may take.
+        """
         self.directory = directory
         self.patience = patience
+        self.longest = longest
         self.jobs: dict[int, subprocess.Popen[str]] = {}
         found = [str(Path(sys.executable).parent), os.environ["PATH"]]
         if programs:
@@ -118,12 +130,16 @@ class Terminal:
     def follow(self, page: str) -> None:
         """Does all that a page says."""
         for step in steps(page):
-            if isinstance(step, File):
-                path = self.directory / step.name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(step.content)
-            else:
-                self.run(step)
+            self.do(step)
+
+    def do(self, step: Command | File) -> None:
+        """Writes a file, or types a command."""
+        if isinstance(step, File):
+            path = self.directory / step.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(step.content)
+        else:
+            self.run(step)
 
     def run(self, command: Command) -> None:
         killed = re.fullmatch(r"kill (?:-(\w+) )?%(\d+)", command.text)
@@ -163,7 +179,7 @@ class Terminal:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=SECONDS,
+            timeout=self.longest,
             check=False,
         )
         return done.returncode, done.stdout
