@@ -166,6 +166,7 @@ def _controllers(directory: Path, certificates: Bundle, names: Sequence[str]) ->
         f"--service-account-private-key-file={key}",
         f"--cluster-signing-cert-file={certificates.ca_cert}",
         f"--cluster-signing-key-file={certificates.ca_key}",
+        f"--root-ca-file={certificates.ca_cert}",  # which every namespace gets, for its pods
     )
 
 

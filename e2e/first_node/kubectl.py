@@ -26,7 +26,7 @@ def write(path: Path, kubectl: Path, running: Path) -> Path:
 
 
 def main(kubectl: str, running: str, *words: str) -> None:
-    """Becomes the command."""
+    """Runs the command, or becomes the real kubectl."""
     if "exec" not in words[:3]:
         os.execv(kubectl, [kubectl, *words])
     end = words.index("--")
@@ -37,7 +37,10 @@ def main(kubectl: str, running: str, *words: str) -> None:
         sys.exit(f"error: no pod of {given.target} runs in the namespace {given.namespace}")
     container: Mapping[str, Any] = pods[0].get(given.container) or next(iter(pods[0].values()))
     enter = ["nsenter", "--target", str(container["process"]), "--mount", "--net", "--root"]
-    os.execvp(enter[0], [*enter, *container["command"], *words[end + 1 :]])
+    code = subprocess.run([*enter, *container["command"], *words[end + 1 :]], check=False).returncode
+    if code:
+        print(f"command terminated with exit code {code}", file=sys.stderr)  # as the real one does
+    sys.exit(code)
 
 
 def _parsed(words: Sequence[str]) -> argparse.Namespace:

@@ -6,6 +6,8 @@ How a page is read:
   each line of that must appear in what the command prints, where ``…`` stands for anything, and one space for several;
 - a command that only looks is made again for a while, if it does not show yet what the page says: machines take their
   time, and a reader looks again too;
+- a command must end with code 0, unless the sample of its output ends with "command terminated with exit code 1", as
+  kubectl exec prints it: then with that one;
 - a command that ends in ``&`` is started in the background and must say that it serves; it is stopped with the page, or
   by ``kill %1``, where the numbers are those that a shell would give;
 - ``make`` is checked to have the target, not run: a test suite must not run itself. Only ``make demo`` with a sample
@@ -159,10 +161,12 @@ class Terminal:
     def _try(self, command: Command) -> None:
         """Runs it, and looks at what it prints; again, if it only looks."""
         deadline = time.monotonic() + (self.patience if LOOKS.match(command.text) else 0)
+        ended = re.fullmatch(r"command terminated with exit code (\d+)", "".join(command.expected[-1:]))
+        expected_code = int(ended[1]) if ended else 0
         while True:
             code, output = self.output(command.text)
             lacking = [line for line in command.expected if not is_shown(line, output)]
-            if not code and not lacking:
+            if code == expected_code and not lacking:
                 return
             if time.monotonic() >= deadline:
                 lacks = "".join(f"\nlacks: {line}" for line in lacking)
