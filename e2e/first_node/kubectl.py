@@ -36,7 +36,7 @@ def main(kubectl: str, running: str, *words: str) -> None:
     if not pods:
         sys.exit(f"error: no pod of {given.target} runs in the namespace {given.namespace}")
     container: Mapping[str, Any] = pods[0].get(given.container) or next(iter(pods[0].values()))
-    enter = ["nsenter", "--target", str(container["process"]), "--mount", "--net", "--root"]
+    enter = ["nsenter", "--target", str(container["process"]), "--mount", "--uts", "--net", "--root"]
     code = subprocess.run([*enter, *container["command"], *words[end + 1 :]], check=False).returncode
     if code:
         print(f"command terminated with exit code {code}", file=sys.stderr)  # as the real one does

@@ -124,6 +124,7 @@ class Pod:
             user=security["runAsUser"],
             group=security["runAsGroup"],
             network=self._address.namespace,
+            hostname=self._meta["name"],
         )
         words = [*(spec.get("command") or image.entrypoint), *spec.get("args", ())]
         log = self._machine.directory / "logs" / f"{self._meta['name']}-{spec['name']}.log"

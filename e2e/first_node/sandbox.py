@@ -18,8 +18,9 @@ __all__ = ["Mount", "Sandbox"]
 _SYSTEM: Final = ("usr", "bin", "lib", "lib64", "etc/ld.so.cache")
 _ENTER: Final = """
 set -eu
-at=$1 system=$2 mounts=$3 directory=$4 network=$5
-shift 5
+at=$1 system=$2 mounts=$3 directory=$4 network=$5 hostname=$6
+shift 6
+echo "$hostname" >/proc/sys/kernel/hostname
 mount -t tmpfs -o mode=755 tmpfs "$at"
 mkdir "$at/proc" "$at/dev" "$at/etc" "$at/tmp"
 mount -t proc proc "$at/proc"
@@ -65,6 +66,7 @@ class Sandbox:
     user: int
     group: int
     network: str
+    hostname: str
 
     def command(self, words: Sequence[str]) -> Sequence[str]:
         """As it is to be started outside. The process that is started becomes the container's own."""
@@ -72,8 +74,8 @@ class Sandbox:
         files = [Mount(source=path, at=at) for at, path in self.image.files.items()]
         lines = (f"{one.source} {one.at} {'rw' if one.is_writable else 'ro'}\n" for one in (*files, *self.mounts))
         table.write_text("".join(lines), "utf-8")
-        places = (str(self.root), " ".join(_SYSTEM), str(table), self.image.directory, self.network)
-        return ["unshare", "--mount", "sh", "-c", _ENTER, "-", *places, *self.confined(words)]
+        places = (str(self.root), " ".join(_SYSTEM), str(table), self.image.directory, self.network, self.hostname)
+        return ["unshare", "--mount", "--uts", "sh", "-c", _ENTER, "-", *places, *self.confined(words)]
 
     def confined(self, words: Sequence[str]) -> Sequence[str]:
         """A command line that gives up all rights before it runs another, in the container's directory."""
