@@ -23,6 +23,7 @@ from e2e.waiting import until
 __all__ = ["ControlPlane", "control_plane"]
 
 _SECONDS_TO_START: Final = 90.0
+_LOOPBACK: Final = "127.0.0.1"
 # Nodes are played by the simulated cloud, which renews leases and takes the taint of a new node off by itself. On a
 # busy machine these would find nodes silent that are only slow.
 _WITHOUT: Final = ("node-lifecycle-controller", "taint-eviction-controller")
@@ -48,19 +49,25 @@ class ControlPlane:
 
 @contextmanager
 def control_plane(
-    binaries: Mapping[str, Path], directory: Path, *, runs_pods: bool = True, guests_see: str = ""
+    binaries: Mapping[str, Path],
+    directory: Path,
+    *,
+    runs_pods: bool = True,
+    guests_see: str = "",
+    pods_see: str = "",
 ) -> Iterator[ControlPlane]:
     """Starts it, and stops it whatever happens. Everything it writes is in ``directory``, its logs too.
 
     One that runs no pods has no scheduler, and controllers for namespaces and accounts only. With an address at which
-    virtual machines see this one, its certificate is good for that, and it watches its nodes: they are real.
+    virtual machines see this one, its certificate is good for that, and it watches its nodes: they are real. With an
+    address at which pods see it, it listens there, watches its nodes, and pods get the token of their account.
     """
     directory.mkdir(parents=True)
     etcd_port, peer_port, port = free_ports(3)
-    server = f"https://127.0.0.1:{port}"
+    server = f"https://{pods_see or _LOOPBACK}:{port}"
     token = _credentials(directory)
     certificates = Bundle.at(directory / "certificates")
-    create_bundle(certificates.directory, hosts=["127.0.0.1", "localhost", *filter(None, [guests_see])])
+    create_bundle(certificates.directory, hosts=[_LOOPBACK, "localhost", *filter(None, [guests_see, pods_see])])
     with ExitStack() as stack:
         started: list[Program] = []
 
@@ -72,14 +79,17 @@ def control_plane(
             return program
 
         start("etcd", _etcd(directory, etcd_port, peer_port))
-        api = start("kube-apiserver", _api_server(directory, certificates, etcd_port, port))
+        listens = (f"--bind-address={pods_see or _LOOPBACK}", f"--secure-port={port}")
+        admits = () if pods_see else ("--disable-admission-plugins=ServiceAccount",)
+        arguments = _api_server(directory, certificates, etcd_port)
+        api = start("kube-apiserver", [*arguments, *listens, *admits])
         what = f"the API server is ready ({api.log})"
         until(lambda: _is_ready(server), what, seconds=_SECONDS_TO_START, check=api.check)
         kubeconfig = _kubeconfig(directory, certificates, server, token)
         if runs_pods:
             start("kube-scheduler", [*_of_the_api(kubeconfig)])
         # The two about bootstrap tokens are off unless they are named.
-        without = () if guests_see else _WITHOUT
+        without = () if guests_see or pods_see else _WITHOUT
         names = ["*", "bootstrapsigner", "tokencleaner", *(f"-{name}" for name in without)] if runs_pods else _FEW
         start("kube-controller-manager", [*_of_the_api(kubeconfig), *_controllers(directory, certificates, names)])
         plane = ControlPlane(
@@ -125,12 +135,10 @@ def _etcd(directory: Path, port: int, peer_port: int) -> Sequence[str]:
     )
 
 
-def _api_server(directory: Path, certificates: Bundle, etcd_port: int, port: int) -> Sequence[str]:
+def _api_server(directory: Path, certificates: Bundle, etcd_port: int) -> Sequence[str]:
     key = directory / "service-accounts.key"
     return (
         f"--etcd-servers=http://127.0.0.1:{etcd_port}",
-        "--bind-address=127.0.0.1",
-        f"--secure-port={port}",
         f"--tls-cert-file={certificates.server_cert}",
         f"--tls-private-key-file={certificates.server_key}",
         f"--client-ca-file={certificates.ca_cert}",
@@ -138,7 +146,6 @@ def _api_server(directory: Path, certificates: Bundle, etcd_port: int, port: int
         "--enable-bootstrap-token-auth",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
-        "--disable-admission-plugins=ServiceAccount",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={key}",
         f"--service-account-signing-key-file={key}",
@@ -159,6 +166,7 @@ def _controllers(directory: Path, certificates: Bundle, names: Sequence[str]) ->
         f"--service-account-private-key-file={key}",
         f"--cluster-signing-cert-file={certificates.ca_cert}",
         f"--cluster-signing-key-file={certificates.ca_key}",
+        f"--root-ca-file={certificates.ca_cert}",  # which every namespace gets, for its pods
     )
 
 

@@ -69,6 +69,16 @@ class Program:
         """Whether it was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def process_id(self) -> int:
+        """Of the process that was started last; 0 when it was stopped, or never started."""
+        return self._process.pid if self._process is not None else 0
+
+    @property
+    def exit_code(self) -> int | None:
+        """With which it has ended by itself; None while it runs, and when it was stopped."""
+        return self._process.poll() if self._process is not None else None
+
     def check(self) -> None:
         """Raises ProgramError, with the end of its log, when it has ended by itself."""
         if self._process is not None and self._process.poll() is not None:

@@ -25,6 +25,7 @@ _PARTS: Final[Values] = {
     "nodeManager": {"enabled": True},
     "discovery": {"enabled": True, "hosts": ["*.discovery.example", "192.0.2.7", "2001:db8::7"]},
     "agent": {"enabled": True},
+    "simcloud": {"enabled": True, "options": {"bootTime": "1s"}},
     "liqo": {"consumer": ["nodeManager"], "provider": "turin"},
     "monitoring": {
         "serviceMonitor": {"enabled": True},

@@ -6,6 +6,8 @@ How a page is read:
   each line of that must appear in what the command prints, where ``…`` stands for anything, and one space for several;
 - a command that only looks is made again for a while, if it does not show yet what the page says: machines take their
   time, and a reader looks again too;
+- a command must end with code 0, unless the sample of its output ends with "command terminated with exit code 1", as
+  kubectl exec prints it: then with that one;
 - a command that ends in ``&`` is started in the background and must say that it serves; it is stopped with the page, or
   by ``kill %1``, where the numbers are those that a shell would give;
 - ``make`` is checked to have the target, not run: a test suite must not run itself. Only ``make demo`` with a sample
@@ -31,7 +33,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 LOOKS = re.compile(
     "cloudgraft (status|dock drivers|explain|orphans list|db check|call (--wait )?NodeGroup(Nodes|TargetSize))"
-    "|curl -s (?!.*-[dX])|kubectl .*\\bget |[^ ]*labctl list"
+    "|curl -s (?!.*-[dX])|kubectl .*\\b(get|describe) |kubectl .* -- cloudgraft (status|explain|doctor)"
+    "|[^ ]*labctl list"
 )
 SERVES = re.compile("serving|Waiting for caches to sync")  # cloudgraft, and the autoscaler
 SECONDS = 100  # for one command; `cloudgraft test-driver` waits for the list of a cloud many times
@@ -77,10 +80,21 @@ def commands(block: str) -> Iterator[Command]:
 class Terminal:
     """Runs a page's commands as a reader would, in one directory."""
 
-    def __init__(self, directory: Path, *, programs: Mapping[str, Path] | None = None, patience: float = 30.0) -> None:
-        """``programs`` are found by these names beside what the system has; ``patience`` is for what only looks."""
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        programs: Mapping[str, Path] | None = None,
+        patience: float = 30.0,
+        longest: float = SECONDS,
+    ) -> None:
+        """``programs`` are found by these names beside what the system has; ``patience`` is for what only looks.
+
+        ``longest`` is how many seconds one command may take.
+        """
         self.directory = directory
         self.patience = patience
+        self.longest = longest
         self.jobs: dict[int, subprocess.Popen[str]] = {}
         found = [str(Path(sys.executable).parent), os.environ["PATH"]]
         if programs:
@@ -118,12 +132,16 @@ class Terminal:
     def follow(self, page: str) -> None:
         """Does all that a page says."""
         for step in steps(page):
-            if isinstance(step, File):
-                path = self.directory / step.name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(step.content)
-            else:
-                self.run(step)
+            self.do(step)
+
+    def do(self, step: Command | File) -> None:
+        """Writes a file, or types a command."""
+        if isinstance(step, File):
+            path = self.directory / step.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(step.content)
+        else:
+            self.run(step)
 
     def run(self, command: Command) -> None:
         killed = re.fullmatch(r"kill (?:-(\w+) )?%(\d+)", command.text)
@@ -143,10 +161,12 @@ class Terminal:
     def _try(self, command: Command) -> None:
         """Runs it, and looks at what it prints; again, if it only looks."""
         deadline = time.monotonic() + (self.patience if LOOKS.match(command.text) else 0)
+        ended = re.fullmatch(r"command terminated with exit code (\d+)", "".join(command.expected[-1:]))
+        expected_code = int(ended[1]) if ended else 0
         while True:
             code, output = self.output(command.text)
             lacking = [line for line in command.expected if not is_shown(line, output)]
-            if not code and not lacking:
+            if code == expected_code and not lacking:
                 return
             if time.monotonic() >= deadline:
                 lacks = "".join(f"\nlacks: {line}" for line in lacking)
@@ -163,7 +183,7 @@ class Terminal:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=SECONDS,
+            timeout=self.longest,
             check=False,
         )
         return done.returncode, done.stdout

@@ -2,7 +2,7 @@
 
 The ports of the pages are replaced by free ones, so that pages can be run at the same time, and the PostgreSQL that a
 page speaks of by one that is started for it. A page that needs a real cluster is followed
-by a scenario of ``make e2e``.
+by a scenario of ``make e2e``, or by ``make e2e-first-node``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from tests.docs.terminal import ROOT, File, Terminal, steps
 from tests.postgres import PostgresServer, postgres  # noqa: F401 - a fixture
 
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
-ON_A_CLUSTER = {ROOT / "docs/tutorial/from-three-scripts-to-nodes.md"}
+ON_A_CLUSTER = {
+    ROOT / "docs/tutorial/from-an-empty-cluster-to-the-first-scaled-node.md",  # make e2e-first-node
+    ROOT / "docs/tutorial/from-three-scripts-to-nodes.md",
+}
 PORTS = ("5000", "8086", "8087", "8088", "9009", "9010", "9086", "9087", "9400", "4317")
 DATABASE, DATABASE_URL = "127.0.0.1:5432/cloudgraft", "postgresql://cloudgraft@127.0.0.1:5432/cloudgraft"
 

@@ -19,6 +19,7 @@ class SmallApi:
     def __init__(self) -> None:
         self.objects: dict[str, Json] = {}
         self.denied: set[tuple[str, str]] = set()  # verb and resource, to whoever is asked for
+        self.only: dict[tuple[str, str], str] = {}  # verb and resource: the name of the one that this is allowed for
         self.forbidden: set[str] = set()  # paths that are refused to whoever reads
         self.methods: set[str] = set()
         self.version = "v1.34.4"
@@ -39,7 +40,9 @@ class SmallApi:
         if path.endswith("accessreviews"):
             asked = body["spec"]["resourceAttributes"]
             resource = "/".join(filter(None, (asked["resource"], asked.get("subresource", ""))))
-            return 201, {"status": {"allowed": (asked["verb"], resource) not in self.denied}}
+            what = (asked["verb"], resource)
+            is_other = what in self.only and asked.get("name") != self.only[what]
+            return 201, {"status": {"allowed": what not in self.denied and not is_other}}
         if path in self.objects:
             return 200, self.objects[path]
         plural = path.rpartition("/")[2]

@@ -197,6 +197,20 @@ async def test_the_account_of_the_configuration_is_asked_for_its_own_rights(
     assert "right-missing" not in found
 
 
+@pytest.mark.parametrize(("allowed", "is_missing"), [("cloudgraft", False), ("web", True)])
+async def test_a_right_to_read_only_its_own_deployment_is_enough(
+    api: SmallApi, config: Path, tmp_path: Path, allowed: str, *, is_missing: bool
+) -> None:
+    """As our manifests and the chart give it."""
+    api.only = {("get", "deployments"): allowed}
+    api.kubeconfig(tmp_path)
+    events = "events: {deployment: cloudgraft, namespace: apps}"
+    kubernetes = f"kubernetes: {{kubeconfig: kubeconfig, {events}}}\n"
+    groups = "clouds: {sim: {driver: simulated}}\nnodeGroups: [{id: g, cloud: sim, maxSize: 3}]\n"
+    rewrite(config, CONFIG.replace("providers: [{type: memory}]\n", kubernetes + groups))
+    assert ("right-missing" in await ids(Sources(config=config))) == is_missing
+
+
 async def test_a_cloud_controller_manager_beside_cloudgraft_is_reported(
     api: SmallApi, config: Path, tmp_path: Path
 ) -> None:

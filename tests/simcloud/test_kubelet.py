@@ -282,6 +282,12 @@ def test_a_kubeconfig_that_cannot_be_used_is_refused_at_the_start(tmp_path: Path
         Kubelet(SimulatedCloud(), tmp_path / "none").start()
 
 
+def test_without_a_kubeconfig_it_is_the_cluster_of_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(PreconditionError, match="pod"):
+        Kubelet(SimulatedCloud(), None).start()
+
+
 def _renewed(world: World, name: str) -> str:
     lease = world.lease(name)
     return "" if lease is None else str(lease["spec"]["renewTime"])

@@ -41,6 +41,7 @@ def _duration(_context: click.Context, _option: click.Parameter, value: str | No
 @click.option("--listen", default="127.0.0.1:9400", show_default=True, help="Address; port 0 for any that is free.")
 @click.option("--db", type=click.Path(path_type=Path), required=True, help="The ledger, made when it is not there.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Play the kubelet of all machines in this cluster.")
+@click.option("--in-cluster", is_flag=True, help="The same in the cluster of this pod, with its service account.")
 @click.option(
     "--options", "options_file", type=click.Path(path_type=Path), help="YAML with options as the driver has them."
 )
@@ -63,6 +64,7 @@ def command(
     verbosity: int | None,
     log_format: str | None,
     *,
+    in_cluster: bool,
     insecure: bool,
     **given: Any,
 ) -> None:
@@ -83,6 +85,8 @@ def command(
     from cloudgraft.simcloud.cloud import SimulatedCloud
     from cloudgraft.simcloud.http.server import HttpServer
 
+    if in_cluster and kubeconfig is not None:
+        raise click.UsageError("--kubeconfig and --in-cluster exclude each other")
     logs.configure(2 if verbosity is None else verbosity, log_format or "console")
     options = replace(_options(options_file, given), state_file=db)
     chaos = _chaos(chaos_file)
@@ -92,7 +96,7 @@ def command(
         server = HttpServer(cloud, listen, insecure=insecure)
         stack.callback(server.stop)
         stop = stack.enter_context(_stop_on_signal())
-        if kubeconfig is not None:
+        if in_cluster or kubeconfig is not None:
             stack.enter_context(_kubelet(cloud, kubeconfig))
         server.start()
         log.info("serving", extra={"address": server.address, "db": str(db), "machines": len(cloud.machines())})
@@ -135,7 +139,7 @@ def _chaos(path: Path | None) -> Chaos:
 
 
 @contextmanager
-def _kubelet(cloud: SimulatedCloud, kubeconfig: Path) -> Iterator[None]:
+def _kubelet(cloud: SimulatedCloud, kubeconfig: Path | None) -> Iterator[None]:
     from cloudgraft.simcloud.kubelets.kubelet import Kubelet
 
     kubelet = Kubelet(cloud, kubeconfig)

@@ -38,6 +38,7 @@ class NodeCare:
     labels_nodes: bool = False
     removes_nodes: bool = False
     events_namespace: str = ""  # of cloudgraft's own Deployment, about which it writes Events; empty: it writes none
+    events_deployment: str = ""  # its name
     match_by: tuple[str, ...] = ("name",)
     mints_tokens: bool = False
     leaves_provider_ids: bool = False  # every cloud declares that another component sets them

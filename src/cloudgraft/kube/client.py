@@ -54,12 +54,14 @@ class KubeClient:
         """Whether this is the error of the last failed call: for callers that use several clusters at a time."""
         return self._api.last_failure is error
 
-    async def may(self, right: Right) -> bool:
-        """Whether the API would allow the action. Asking needs no right."""
+    async def may(self, right: Right, *, name: str = "") -> bool:
+        """Whether the API would allow the action, on the object of this name or on any. Asking needs no right."""
         resource, _, subresource = right.resource.partition("/")
         attributes = {"verb": right.verb, "group": right.group, "resource": resource, "subresource": subresource}
         if right.namespace:
             attributes["namespace"] = right.namespace
+        if name:
+            attributes["name"] = name
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",

@@ -451,7 +451,9 @@ async def _missing_rights(reader: ApiReader, care: NodeCare) -> dict[str, str]:
     for feature, is_used in uses.items():
         for right in _where_it_is_needed(feature, care) if is_used else ():
             try:
-                is_allowed = await reader.client.may(right)
+                # The right to read it may be for this one only, as in our manifests.
+                name = care.events_deployment if right.resource == "deployments" else ""
+                is_allowed = await reader.client.may(right, name=name)
             except NotFoundError:  # an API without authorization allows everything
                 return {}
             if not is_allowed:

@@ -108,6 +108,7 @@ def _node_care(config: Config) -> NodeCare | None:
         labels_nodes=kubernetes.label_nodes,
         removes_nodes=kubernetes.remove_nodes,
         events_namespace=kubernetes.events.namespace if kubernetes.events is not None else "",
+        events_deployment=kubernetes.events.deployment if kubernetes.events is not None else "",
         match_by=kubernetes.match_by,
         mints_tokens=any(_mints(join) for join in config.joins().values()),
         leaves_provider_ids=bool(config.clouds) and all(map(_leaves_provider_ids, config.clouds.values())),

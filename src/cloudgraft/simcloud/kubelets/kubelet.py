@@ -257,8 +257,13 @@ class Kubelet:
     nodes stay, and the cluster notices that they are silent; a new start continues with them.
     """
 
-    def __init__(self, cloud: SimulatedCloud, kubeconfig: Path, *, clock: Callable[[], float] = time.time) -> None:
-        """``clock`` returns the time that is written into the cluster, and by which leases are renewed."""
+    def __init__(
+        self, cloud: SimulatedCloud, kubeconfig: Path | None, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        """Without a ``kubeconfig`` it is the cluster of this pod.
+
+        ``clock`` returns the time that is written into the cluster, and by which leases are renewed.
+        """
         self._cloud = cloud
         self._clock = clock
         self._kubeconfig = kubeconfig
@@ -269,8 +274,8 @@ class Kubelet:
     def start(self) -> None:
         """Starts the thread; the cluster need not exist yet.
 
-        Raises PreconditionError when the extra ``kubernetes`` is not installed or when this was started before, and
-        InvalidArgumentError when the kubeconfig cannot be used.
+        Raises PreconditionError when the extra ``kubernetes`` is not installed, when this was started before, or when
+        there is neither a kubeconfig nor a pod, and InvalidArgumentError when the kubeconfig cannot be used.
         """
         if self._thread is not None:
             raise PreconditionError("this kubelet was started already: make a new one")
@@ -278,7 +283,7 @@ class Kubelet:
         self._thread = threading.Thread(target=self._serve, args=(client,), name="simulated-kubelet", daemon=True)
         self._thread.start()
         self._is_up.wait()
-        _LOG.info("playing the kubelet", extra={"kubeconfig": str(self._kubeconfig)})
+        _LOG.info("playing the kubelet", extra={"kubeconfig": str(self._kubeconfig or "of this pod")})
 
     def stop(self) -> None:
         """Stops at once, also during a call. May be called twice, and without a start."""
