@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from cloudgraft.store.databases.clock import DatabaseClock
 from cloudgraft.store.journal import JournalUnavailableError
 from cloudgraft.store.lease.lease_row import LeaseRow, LeaseWatch
+from cloudgraft.store.lease.succession import Succession
 
 
 class HandTimer:
@@ -98,6 +99,7 @@ class TableLease:
         self._watch = LeaseWatch(table.ttl)
         self._claim = (0, "")  # epoch and server
         self.clock = DatabaseClock(bound=60.0)
+        self.succession = Succession()
         self.seconds = table.ttl
         self.log: list[str] = []
         self.error: Exception | None = None

@@ -113,6 +113,7 @@ def command(
             metrics=metrics,
             trouble=assembly.trouble,
             gate=engine.check_open if engine else None,
+            hold=engine.wait_to_lead if engine else None,
             beside=beside,
         )
     )

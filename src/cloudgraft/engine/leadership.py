@@ -25,6 +25,7 @@ from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumen
 from cloudgraft.store.databases.clock import DatabaseClock
 from cloudgraft.store.journal import FencedError
 from cloudgraft.store.lease.lease_row import USABLE
+from cloudgraft.store.lease.succession import Succession
 
 log = logging.getLogger("cloudgraft.engine")
 
@@ -51,6 +52,10 @@ class LeaseLike(Protocol):
     @property
     def clock(self) -> DatabaseClock:
         """The offset of this host's clock from the clock of the lease's database."""
+
+    @property
+    def succession(self) -> Succession:
+        """Whether this process is about to take over from a leader of an earlier rollout."""
 
     async def acquire(self) -> int | None:
         """Takes the lease if it is free or was ours, and returns a new epoch; None when another holds it, or may."""
@@ -81,6 +86,7 @@ class SoleLease:
     def __init__(self, fenced_by: Callable[[], str] = lambda: "") -> None:
         """``fenced_by`` returns the name of the process that has opened the journal since; empty for none."""
         self._fenced_by = fenced_by
+        self.succession = Succession()
 
     async def acquire(self) -> int | None:
         """Always succeeds: the lease is ours while the journal is."""
@@ -120,6 +126,11 @@ class _Times:
     @property
     def retry_every(self) -> float:
         return min(self.lease / 10, 1.0)
+
+    @property
+    def retry_as_next(self) -> float:
+        """While calls are held back for this process, which is about to lead."""
+        return min(self.retry_every, 0.2)
 
     @property
     def attempt(self) -> float:
@@ -200,6 +211,10 @@ class Leadership:
             return f"not the leader any more: {_LATE}"
         return "" if self._is_settled else "elected leader, and still reading the journal"
 
+    def is_next(self) -> bool:
+        """Whether this process is about to lead, in place of a leader of an earlier rollout; see Succession."""
+        return not self._is_stopping and self._lease.succession.is_next(self._timer.now())
+
     # -- start and stop ----------------------------------------------------------------------------------------------
 
     async def start(self, *, is_patient: bool = False) -> None:
@@ -241,7 +256,8 @@ class Leadership:
             if epoch is not None:
                 await self._reign(epoch)
             self._first_is_over()
-            await self._patience.pause(self._times.retry_every * (0.75 + self._jitter() / 2))
+            pause = self._times.retry_as_next if self.is_next() else self._times.retry_every
+            await self._patience.pause(pause * (0.75 + self._jitter() / 2))
         self._first_is_over()
 
     # -- becoming the leader -----------------------------------------------------------------------------------------
@@ -273,6 +289,7 @@ class Leadership:
         except Exception:  # noqa: BLE001 - it is only for a message
             return "another process leads"
         if leader is not None:
+            self._lease.succession.saw(leader.holder, self._timer.now())
             return f"{leader.holder} leads"
         return self._lease.clock.trouble() or "no process leads; the lease is taken once it is certain that none does"
 
@@ -283,6 +300,7 @@ class Leadership:
             return  # leadership has ended, so the result does not matter
         if error is None:
             self._is_settled = True
+            self._lease.succession.end()
             self._first_is_over()
         else:
             self._failure = error

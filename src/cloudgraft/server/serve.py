@@ -132,16 +132,18 @@ async def running(
     metrics: ServiceMetrics | None = None,
     trouble: Callable[[], str] = str,
     gate: Callable[[], None] | None = None,
+    hold: Callable[[float], Awaitable[None]] | None = None,
 ) -> AsyncIterator[Running]:
     """Serves for as long as the block lasts: starts the provider, opens the ports, and ends both gracefully.
 
     ``trouble`` returns why the provider cannot be used now, for ``/readyz`` and gRPC's health service; empty when it
-    can. ``gate`` is called before every call, and raises when no call may be answered.
+    can. ``gate`` is called before every call, and raises when no call may be answered. ``hold`` may then wait for a
+    better moment.
     """
     raise_descriptor_limit()
     metrics = metrics or ServiceMetrics()
     service = CloudProviderService(
-        provider, deadline=options.deadline, force_options=options.force_options, metrics=metrics, gate=gate
+        provider, deadline=options.deadline, force_options=options.force_options, metrics=metrics, gate=gate, hold=hold
     )
     access = Access(
         listen=options.listen,
@@ -195,6 +197,7 @@ async def serve_until_signal(
     metrics: ServiceMetrics | None = None,
     trouble: Callable[[], str] = str,
     gate: Callable[[], None] | None = None,
+    hold: Callable[[float], Awaitable[None]] | None = None,
     beside: Callable[[Running], AbstractAsyncContextManager[None]] | None = None,
 ) -> None:
     """Serves until SIGTERM or SIGINT, also while it starts; a second signal ends the program at once.
@@ -205,7 +208,7 @@ async def serve_until_signal(
     @asynccontextmanager
     async def parts() -> AsyncIterator[None]:
         async with (
-            running(provider, options, metrics=metrics, trouble=trouble, gate=gate) as server,
+            running(provider, options, metrics=metrics, trouble=trouble, gate=gate, hold=hold) as server,
             beside(server) if beside else nullcontext(),
         ):
             settle()

@@ -127,6 +127,8 @@ KEPT: Final = {
 # The Go client refuses longer answers (R42).
 LONGEST_ANSWER = 4 * 1024 * 1024
 _TRACE_EVERY = 60.0  # seconds
+_ANSWER: Final = 1.0  # seconds that a call keeps for its answer when it was held back
+_LONGEST_HOLD: Final = 10.0  # seconds
 _SLICE = 250  # instances converted before the event loop gets control
 
 
@@ -150,18 +152,20 @@ class CloudProviderService:
         force_options: bool = False,
         metrics: ServiceMetrics | None = None,
         gate: Callable[[], None] | None = None,
+        hold: Callable[[float], Awaitable[None]] | None = None,
     ) -> None:
         """Serves ``provider``; no call may take longer than ``deadline`` seconds, whatever its client allows.
 
         ``force_options`` sends option overrides even to releases where they do harm (see service/options.py).
         ``gate`` is called before every call, and raises a CloudgraftError when no call may be answered, for example
-        because another replica leads.
+        because another replica leads. ``hold`` then waits, for the seconds that it gets, until another try makes sense.
         """
         self.provider = provider
         self.metrics = metrics or ServiceMetrics()
         self.deadline = deadline
         self._force_options = force_options
         self._gate = gate
+        self._hold = hold
         self._groups: dict[str, NodeGroup] = {}
         self._warned: set[tuple[str, str]] = set()
         self._traced: dict[tuple[str, type[Exception]], float] = {}
@@ -244,15 +248,28 @@ class CloudProviderService:
                 log.debug("call", extra={**about, **_caller(call), **_subject(request)})
 
     async def _answer(self, rpc: str, request: Message, call: Call) -> Message:
-        if self._gate is not None:
-            self._gate()
         seconds = self.deadline if call.seconds_left is None else min(call.seconds_left, self.deadline)
+        if self._gate is not None:
+            seconds -= await self._pass(self._gate, seconds)
         return await within(
             seconds,
             lambda: self._methods[rpc](request),
             late=lambda: DeadlineError(f"the provider did not answer {rpc} within {seconds:.1f} s"),
             failed=lambda error: self._incident(rpc, error),
         )
+
+    async def _pass(self, gate: Callable[[], None], seconds: float) -> float:
+        """Passes the gate, and returns how many of the seconds that took."""
+        try:
+            gate()
+        except UnavailableError:
+            if self._hold is None:
+                raise
+            started = time.monotonic()
+            await self._hold(min(seconds - _ANSWER, _LONGEST_HOLD))
+            gate()
+            return time.monotonic() - started
+        return 0.0
 
     def _log_failure(self, rpc: str, call: Call, error: CloudgraftError, subject: dict[str, object]) -> None:
         """Logs a failed call. The same reason is one line a minute: a full disk fails every call for hours."""

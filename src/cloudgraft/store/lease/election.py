@@ -21,6 +21,7 @@ from cloudgraft.store.databases.postgres import PostgresDatabase
 from cloudgraft.store.journal import JournalBrokenError
 from cloudgraft.store.lease import lease_row
 from cloudgraft.store.lease.lease_row import Claim, Leader, LeaseRow, LeaseWatch
+from cloudgraft.store.lease.succession import Succession, named_after
 from cloudgraft.store.migrate import Schema
 from cloudgraft.store.schema import HEAD
 
@@ -48,10 +49,15 @@ class Lease:
         holder: str = "",
         seconds: float = 15.0,
         max_clock_offset: float = math.inf,
+        rollout: str = "",
     ) -> None:
-        """``holder`` is a name for people. No two leases have the same: a restarted process is another holder."""
+        """``holder`` is a name for people. No two leases have the same: a restarted process is another holder.
+
+        ``rollout`` is the name of the rollout that this replica belongs to, for :attr:`succession`.
+        """
         name = holder or f"process {os.getpid()} on {socket.gethostname()}"
-        self.holder = f"{name} ({secrets.token_hex(4)})"
+        self.holder = f"{named_after(name, rollout)} ({secrets.token_hex(4)})"
+        self.succession = Succession(rollout)
         self.seconds = seconds
         self.clock = DatabaseClock(bound=max_clock_offset)
         self._watch = LeaseWatch(seconds)
