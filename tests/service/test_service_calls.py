@@ -377,6 +377,27 @@ async def test_one_reason_for_all_failures_is_one_line_a_minute(caplog: pytest.L
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
+async def test_a_call_is_held_back_while_this_replica_is_about_to_lead() -> None:
+    leads, given = False, list[float]()
+
+    def gate() -> None:
+        if not leads:
+            raise UnavailableError("not the leader")
+
+    async def hold(seconds: float) -> None:
+        nonlocal leads
+        given.append(seconds)
+        leads = len(given) > 1
+
+    service = CloudProviderService(Bench().provider, gate=gate, hold=hold)
+    request = pb.NodeGroupTargetSizeRequest(id="small")
+    with pytest.raises(UnavailableError):
+        await service.handle("NodeGroupTargetSize", request, Call(seconds_left=5.0))
+    await service.handle("NodeGroupTargetSize", request, Call(seconds_left=5.0))
+    await service.handle("NodeGroupTargetSize", request, Call(seconds_left=5.0))
+    assert given == [4.0, 4.0]  # a second is left for the answer
+
+
 async def test_bytes_that_are_no_message_are_counted_and_logged(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(InvalidArgumentError, match="not a valid NodeGroupTargetSizeRequest"):
         await bench.service.handle_bytes("NodeGroupTargetSize", b"\xff", Call(peer="somebody"))

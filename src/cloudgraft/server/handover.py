@@ -9,19 +9,21 @@ from typing import Final
 _OVER: Final = 1.0  # seconds without a call after which a loop of the autoscaler counts as over
 _FRESH: Final = 2.0  # seconds for which it then counts as only just over
 _GONE: Final = 60.0  # seconds without a call after which no client counts as there
-_LONGEST: Final = 12.0  # one loop every 10 seconds is the autoscaler's default
+_SHORTEST: Final = 10.0  # the pod that comes in its place may only just have been started
+_LONGEST: Final = 22.0  # the autoscaler's default is a loop every 10 seconds
 _LOOK: Final = 0.1
 
 
 async def wait_for_pause(idle: Callable[[], float]) -> None:
-    """Returns just after a loop of the autoscaler, so that the next one meets the new leader; or after 12 seconds.
+    """Returns after some seconds and just after a loop of the autoscaler, so that the next one meets the new leader.
 
-    Another replica needs a moment to take over, and to be found: calls in that time fail. ``idle`` returns the seconds
-    since the latest call.
+    Another replica needs a moment to take over, and to be found: calls in that time may fail. ``idle`` returns the
+    seconds since the latest call. An autoscaler that never pauses is not waited for for ever.
     """
-    loop = asyncio.get_running_loop()
-    ends = loop.time() + _LONGEST
-    while loop.time() < ends:
-        if _OVER <= (quiet := idle()) < _FRESH or quiet > _GONE:
+    time = asyncio.get_running_loop().time
+    began = time()
+    while time() < began + _LONGEST:
+        quiet = idle()
+        if quiet > _GONE or (time() >= began + _SHORTEST and _OVER <= quiet < _FRESH):
             return
         await asyncio.sleep(_LOOK)

@@ -11,6 +11,7 @@ import pytest
 
 from cloudgraft.engine.leadership import Leadership, SoleLease
 from cloudgraft.sdk.errors import InvalidArgumentError
+from cloudgraft.store.lease.succession import Succession
 from tests.conditions import until
 from tests.engine.hand_timer import HandTimer, LeaseTable, TableLease, pass_time, pump
 from tests.engine.leadership.replica import TTL, Replica
@@ -89,6 +90,40 @@ async def test_followers_do_not_ask_in_step(a: Replica, table: LeaseTable, timer
         await pass_time(timer, pause * 0.02)
         assert lease.log == ["acquire", "acquire"]
         await follower.stop()
+
+
+async def test_a_replica_of_a_new_rollout_is_next_until_it_leads(
+    a: Replica, lease: TableLease, table: LeaseTable, timer: HandTimer
+) -> None:
+    lease.holder = "a, rollout old (0123abcd)"
+    await a.leadership.start()
+    waiting = TableLease(table, "b, rollout new (0123abcd)", timer)
+    waiting.succession = Succession("new")
+    b = Replica(waiting, timer)
+    reading = asyncio.Event()
+    b.election = lambda: reading
+    await b.leadership.start()
+    assert (bool(b), b.leadership.is_next(), a.leadership.is_next()) == (False, True, False)
+    await a.leadership.stop()
+    await pass_time(timer, 0.25)  # not the usual second: calls are waiting
+    assert (bool(b), b.leadership.is_next()) == (True, True)  # it still reads the journal
+    reading.set()
+    await pump()
+    assert (b.leadership.trouble(), b.leadership.is_next()) == ("", False)
+    await b.leadership.stop()
+
+
+async def test_a_replica_of_the_same_rollout_waits(
+    a: Replica, lease: TableLease, table: LeaseTable, timer: HandTimer
+) -> None:
+    lease.holder = "a, rollout one (0123abcd)"
+    await a.leadership.start()
+    waiting = TableLease(table, "b, rollout one (0123abcd)", timer)
+    waiting.succession = Succession("one")
+    b = Replica(waiting, timer)
+    await b.leadership.start()
+    assert not b.leadership.is_next()
+    await b.leadership.stop()
 
 
 async def test_without_replicas_it_leads_from_start_to_stop(timer: HandTimer) -> None:

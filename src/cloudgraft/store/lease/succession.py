@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-LONGEST: Final = 180.0  # seconds for which a replica counts as the next leader; a rollout may have been stopped halfway
+LONGEST: Final = 600.0  # seconds for which a replica counts as the next leader; a rollout may have been stopped halfway
 _NAMED: Final = re.compile(r", rollout (\S+) \([0-9a-f]+\)$")
 
 
