@@ -69,11 +69,22 @@ class Program:
         """Whether it was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended by itself, or after it was asked to; None while it runs, and after a kill."""
+        return self._process.poll() if self._process is not None else None
+
     def check(self) -> None:
         """Raises ProgramError, with the end of its log, when it has ended by itself."""
         if self._process is not None and self._process.poll() is not None:
             code = self._process.returncode
             raise ProgramError(f"{self.name} ended with code {code}; the end of {self.log}:\n{self.tail()}")
+
+    def ask_to_stop(self) -> None:
+        """Sends SIGTERM, and does not wait."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGTERM)
 
     def stop(self) -> None:
         """Asks it to stop, and kills it when it does not. Nothing happens when it is not running."""

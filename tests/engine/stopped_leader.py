@@ -15,7 +15,6 @@ from cloudgraft.engine.clock import SystemTimer
 from cloudgraft.engine.leadership import Leadership, LeaseLike
 from cloudgraft.store.databases.clock import DatabaseClock
 from cloudgraft.store.lease.election import Lease
-from cloudgraft.store.lease.succession import Succession
 
 
 class OwnLease:
@@ -24,8 +23,10 @@ class OwnLease:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.clock = DatabaseClock()
-        self.succession = Succession()
         self.epoch = 0
+
+    def is_next(self) -> bool:
+        return False
 
     async def acquire(self) -> int | None:
         self.epoch += 1

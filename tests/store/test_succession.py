@@ -14,35 +14,43 @@ def test_a_holder_is_read_back() -> None:
     assert named_after("process 1 on host", "") == "process 1 on host"
 
 
-def test_a_replica_of_a_new_rollout_is_next_after_a_leader_of_another() -> None:
+def test_a_replica_of_a_new_rollout_waits_for_a_leader_of_another() -> None:
     for leader in (OTHERS, OLD):
         waiting = Succession("b")
-        assert not waiting.is_next(0.0)
+        assert not waiting.is_in_line(0.0)
         waiting.saw(leader, 10.0)
-        assert waiting.is_next(11.0)
+        assert waiting.is_in_line(11.0)
         waiting.saw("", 12.0)  # the leader has let go
-        assert waiting.is_next(13.0)
+        assert waiting.is_in_line(13.0)
 
 
-def test_it_is_not_next_once_one_of_its_rollout_leads() -> None:
+def test_it_leaves_the_line_once_one_of_its_rollout_leads() -> None:
     waiting = Succession("b")
     waiting.saw(OTHERS, 10.0)
     waiting.saw(OURS, 11.0)
-    assert not waiting.is_next(12.0)
+    assert not waiting.is_in_line(12.0)
     waiting.saw(OTHERS, 13.0)  # its own rollout is the one that is being replaced
-    assert not waiting.is_next(14.0)
+    assert not waiting.is_in_line(14.0)
 
 
 def test_a_rollout_that_stops_halfway_does_not_leave_two_ready_replicas() -> None:
     waiting = Succession("b")
     waiting.saw(OTHERS, 10.0)
     waiting.saw(OTHERS, 20.0)
-    assert waiting.is_next(9.0 + LONGEST)
-    assert not waiting.is_next(10.0 + LONGEST)
+    assert waiting.is_in_line(9.0 + LONGEST)
+    assert not waiting.is_in_line(10.0 + LONGEST)
 
 
-def test_without_a_rollout_no_replica_is_next() -> None:
+def test_without_a_rollout_no_replica_is_in_line() -> None:
     waiting = Succession()
     for leader in (OTHERS, OLD, ""):
         waiting.saw(leader, 10.0)
+    assert not waiting.is_in_line(11.0)
+
+
+def test_only_the_first_in_line_is_next() -> None:
+    waiting = Succession("b")
+    waiting.saw(OTHERS, 10.0)
     assert not waiting.is_next(11.0)
+    waiting.is_first = True
+    assert waiting.is_next(11.0)

@@ -25,7 +25,6 @@ from cloudgraft.sdk.errors import CloudgraftError, InternalError, InvalidArgumen
 from cloudgraft.store.databases.clock import DatabaseClock
 from cloudgraft.store.journal import FencedError
 from cloudgraft.store.lease.lease_row import USABLE
-from cloudgraft.store.lease.succession import Succession
 
 log = logging.getLogger("cloudgraft.engine")
 
@@ -53,9 +52,8 @@ class LeaseLike(Protocol):
     def clock(self) -> DatabaseClock:
         """The offset of this host's clock from the clock of the lease's database."""
 
-    @property
-    def succession(self) -> Succession:
-        """Whether this process is about to take over from a leader of an earlier rollout."""
+    def is_next(self) -> bool:
+        """Whether this process is about to lead, in place of a leader of another rollout."""
 
     async def acquire(self) -> int | None:
         """Takes the lease if it is free or was ours, and returns a new epoch; None when another holds it, or may."""
@@ -86,7 +84,10 @@ class SoleLease:
     def __init__(self, fenced_by: Callable[[], str] = lambda: "") -> None:
         """``fenced_by`` returns the name of the process that has opened the journal since; empty for none."""
         self._fenced_by = fenced_by
-        self.succession = Succession()
+
+    def is_next(self) -> bool:
+        """Never: no other process leads."""
+        return False
 
     async def acquire(self) -> int | None:
         """Always succeeds: the lease is ours while the journal is."""
@@ -171,6 +172,7 @@ class Leadership:
         self._renew_at = _NOT_LEADING
         self._epoch: int | None = None
         self._is_settled = False
+        self._has_led = False
         self._may_hold = False  # the lease may be ours in the database
         self._trouble = "not the leader: it has not been tried yet"
         self._reason = ""  # why the last leadership ended
@@ -212,8 +214,8 @@ class Leadership:
         return "" if self._is_settled else "elected leader, and still reading the journal"
 
     def is_next(self) -> bool:
-        """Whether this process is about to lead, in place of a leader of an earlier rollout; see Succession."""
-        return not self._is_stopping and self._lease.succession.is_next(self._timer.now())
+        """Whether this process is about to lead, in place of a leader of another rollout; see Succession."""
+        return not self._is_stopping and not self._has_led and self._lease.is_next()
 
     # -- start and stop ----------------------------------------------------------------------------------------------
 
@@ -289,7 +291,6 @@ class Leadership:
         except Exception:  # noqa: BLE001 - it is only for a message
             return "another process leads"
         if leader is not None:
-            self._lease.succession.saw(leader.holder, self._timer.now())
             return f"{leader.holder} leads"
         return self._lease.clock.trouble() or "no process leads; the lease is taken once it is certain that none does"
 
@@ -300,7 +301,7 @@ class Leadership:
             return  # leadership has ended, so the result does not matter
         if error is None:
             self._is_settled = True
-            self._lease.succession.end()
+            self._has_led = True
             self._first_is_over()
         else:
             self._failure = error

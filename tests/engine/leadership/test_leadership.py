@@ -11,7 +11,6 @@ import pytest
 
 from cloudgraft.engine.leadership import Leadership, SoleLease
 from cloudgraft.sdk.errors import InvalidArgumentError
-from cloudgraft.store.lease.succession import Succession
 from tests.conditions import until
 from tests.engine.hand_timer import HandTimer, LeaseTable, TableLease, pass_time, pump
 from tests.engine.leadership.replica import TTL, Replica
@@ -92,20 +91,18 @@ async def test_followers_do_not_ask_in_step(a: Replica, table: LeaseTable, timer
         await follower.stop()
 
 
-async def test_a_replica_of_a_new_rollout_is_next_until_it_leads(
-    a: Replica, lease: TableLease, table: LeaseTable, timer: HandTimer
+async def test_a_replica_that_is_next_asks_often_until_it_leads(
+    a: Replica, table: LeaseTable, timer: HandTimer
 ) -> None:
-    lease.holder = "a, rollout old (0123abcd)"
     await a.leadership.start()
-    waiting = TableLease(table, "b, rollout new (0123abcd)", timer)
-    waiting.succession = Succession("new")
-    b = Replica(waiting, timer)
-    reading = asyncio.Event()
+    lease = TableLease(table, "b", timer)
+    b, reading = Replica(lease, timer), asyncio.Event()
     b.election = lambda: reading
     await b.leadership.start()
-    assert (bool(b), b.leadership.is_next(), a.leadership.is_next()) == (False, True, False)
+    assert not b.leadership.is_next()
+    lease.is_in_line = True
     await a.leadership.stop()
-    await pass_time(timer, 0.25)  # not the usual second: calls are waiting
+    await pass_time(timer, 1.0)
     assert (bool(b), b.leadership.is_next()) == (True, True)  # it still reads the journal
     reading.set()
     await pump()
@@ -113,16 +110,14 @@ async def test_a_replica_of_a_new_rollout_is_next_until_it_leads(
     await b.leadership.stop()
 
 
-async def test_a_replica_of_the_same_rollout_waits(
-    a: Replica, lease: TableLease, table: LeaseTable, timer: HandTimer
-) -> None:
-    lease.holder = "a, rollout one (0123abcd)"
+async def test_calls_are_waiting_for_whoever_is_next(a: Replica, table: LeaseTable, timer: HandTimer) -> None:
     await a.leadership.start()
-    waiting = TableLease(table, "b, rollout one (0123abcd)", timer)
-    waiting.succession = Succession("one")
-    b = Replica(waiting, timer)
+    lease = TableLease(table, "b", timer)
+    lease.is_in_line = True
+    b = Replica(lease, timer)
     await b.leadership.start()
-    assert not b.leadership.is_next()
+    await pass_time(timer, 1.0)
+    assert lease.log.count("acquire") > 4  # others ask once a second
     await b.leadership.stop()
 
 

@@ -1,9 +1,9 @@
-"""Decides whether a waiting replica is about to take over from a leader of an earlier rollout. Pure.
+"""Decides whether a waiting replica is about to take over from a leader of another rollout. Pure.
 
-Kubernetes replaces the pods of a Deployment one after the other, and each time waits until the new pod is ready. A
-replica that waits for the lease is not ready, so the leader would never be replaced. The exception: a replica of a new
-rollout reports itself ready while a leader of another one is still there. Kubernetes then ends that leader, and whoever
-connects in the moment without a leader reaches the replica that is about to lead.
+Kubernetes replaces the pods of a Deployment one after the other, and ends no pod that is ready before another one is. A
+replica that waits for the lease is not ready, so the leader would never be replaced. The exception: of the replicas of
+a new rollout that wait for a leader of another one, the first in line reports itself ready. Kubernetes then ends that
+leader, and whoever connects in the moment without a leader reaches the replica that is about to lead.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-LONGEST: Final = 600.0  # seconds for which a replica counts as the next leader; a rollout may have been stopped halfway
+LONGEST: Final = 600.0  # seconds for which a replica may stand in line; a rollout may have been stopped halfway
 _NAMED: Final = re.compile(r", rollout (\S+) \([0-9a-f]+\)$")
 
 
@@ -34,20 +34,21 @@ class Succession:
         self._rollout = rollout
         self._since: float | None = None  # when a leader of another rollout was seen first
         self._is_over = not rollout
+        self.is_first = False  # in line; the database gives that place to one replica
 
     def saw(self, holder: str, now: float) -> None:
         """Takes the name of the leader; empty when there is none at the moment."""
         if not holder:
             return
         if rollout_of(holder) == self._rollout:
-            self.end()  # one of ours leads: this replica waits, or belongs to the rollout that is being replaced
+            self._is_over = True  # this replica waits, or belongs to the rollout that is being replaced
         elif self._since is None:
             self._since = now
 
-    def end(self) -> None:
-        """Ends it for good: this replica leads, or another one of its rollout."""
-        self._is_over = True
+    def is_in_line(self, now: float) -> bool:
+        """Whether this replica waits for a leader of another rollout to end."""
+        return not self._is_over and self._since is not None and now - self._since < LONGEST
 
     def is_next(self, now: float) -> bool:
         """Whether this replica is about to lead."""
-        return not self._is_over and self._since is not None and now - self._since < LONGEST
+        return self.is_first and self.is_in_line(now)
