@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-_OVER: Final = 1.0  # seconds without a call after which a loop of the autoscaler counts as over
-_FRESH: Final = 2.0  # seconds for which it then counts as only just over
+_OVER: Final = 0.5  # seconds without a call after which a loop of the autoscaler counts as over
+_FRESH: Final = 1.5  # seconds without a call until which it counts as only just over
 _GONE: Final = 60.0  # seconds without a call after which no client counts as there
 _SHORTEST: Final = 10.0  # the pod that comes in its place may only just have been started
 _LONGEST: Final = 22.0  # the autoscaler's default is a loop every 10 seconds
