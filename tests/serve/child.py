@@ -26,17 +26,6 @@ __all__ = [
     "sidecars",
     "simcloud",
 ]
-    "HttpServer",
-    "engine_wiring",
-    "postgres",
-    "reload",
-    "run",
-    "run_in_rollout",
-    "serve",
-    "serving",
-    "sidecars",
-    "simcloud",
-]
 
 
 def run(log: Connection, arguments: list[str]) -> None:
