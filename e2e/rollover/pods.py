@@ -43,11 +43,10 @@ class Pod:
         self.ending_since: float | None = None
         self._failures = 0
         self._probed_at = 0.0
-        config = directory / f"{self.name}.yaml"
+        self.config = config = directory / f"{self.name}.yaml"
         ours = {"listen": f"127.0.0.1:{self.port}", "ops": f"127.0.0.1:{self._ops}", **template.document["server"]}
         admin = {"listen": f"unix:{directory / self.name}.sock"}
         config.write_text(yaml.safe_dump({**template.document, "server": ours, "admin": admin}), "utf-8")
-        self.admin = directory / f"{self.name}.sock"
         self.process = Program(
             self.name,
             template.release.command("serve", "--config", config),
