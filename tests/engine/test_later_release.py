@@ -13,7 +13,6 @@ from cloudgraft.sdk.types import NodeTemplate
 from cloudgraft.store.journal import EventQuery
 from cloudgraft.store.maintenance.check import check_journal
 from cloudgraft.store.records import Change, Event, LearnedRecord
-from cloudgraft.store.sql import SqlJournal
 from tests.store.places import SqlitePlace
 
 LATER = {"invented_later": {"a": [1]}}
