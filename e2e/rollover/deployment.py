@@ -142,7 +142,8 @@ class Deployment:
             return
         self.counts[kind] += 1
         self._tell(f"a connection goes to pod {pod.name if pod else ''}, which is {kind}")
-        await asyncio.gather(_copy(reader, to_writer), _copy(to_reader, writer))
+        with contextlib.suppress(asyncio.CancelledError):  # the end of the run ends connections
+            await asyncio.gather(_copy(reader, to_writer), _copy(to_reader, writer))
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
