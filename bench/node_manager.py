@@ -38,6 +38,7 @@ from cloudgraft.nodemanager.front.provider import ManagerLink, NodeManagerProvid
 from cloudgraft.nodemanager.manager import Manager
 from cloudgraft.sdk.types import AutoscalingOptions, NodeRef
 from cloudgraft.service import Call, CloudProviderService
+from cloudgraft.service.gate import Gate
 from cloudgraft.store.sql import SqlJournal
 from cloudgraft.web.authentication import AuditLog, ClientRule, Gatekeeper
 from cloudgraft.web.client import ClientTls, WebClient
@@ -149,7 +150,7 @@ async def _loop(front: NodeManagerProvider, cluster: Cluster) -> int:
 async def _ratio(
     rpc: str, engine: EngineProvider, front: NodeManagerProvider, cluster: Cluster, plan: ManagerPlan
 ) -> RpcRatio:
-    services = [CloudProviderService(engine, gate=engine.engine.check_leader), CloudProviderService(front)]
+    services = [CloudProviderService(engine, gate=Gate(engine.engine.check_leader)), CloudProviderService(front)]
     encoded = requests_for(rpc, cluster)
     requests = [wire.RPCS[rpc].request.FromString(encoded[number % len(encoded)]) for number in range(plan.calls)]
     times: list[list[float]] = [[], []]

@@ -76,7 +76,7 @@ class Program:
 
     @property
     def exit_code(self) -> int | None:
-        """With which it has ended by itself; None while it runs, and when it was stopped."""
+        """How it ended by itself, or after it was asked to; None while it runs, and after a kill."""
         return self._process.poll() if self._process is not None else None
 
     def check(self) -> None:
@@ -84,6 +84,12 @@ class Program:
         if self._process is not None and self._process.poll() is not None:
             code = self._process.returncode
             raise ProgramError(f"{self.name} ended with code {code}; the end of {self.log}:\n{self.tail()}")
+
+    def ask_to_stop(self) -> None:
+        """Sends SIGTERM, and does not wait."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGTERM)
 
     def stop(self) -> None:
         """Asks it to stop, and kills it when it does not. Nothing happens when it is not running."""

@@ -67,7 +67,9 @@ class Stage:
         Without a ``kubeconfig`` of its own it may do everything.
         """
         path = self.directory / "cloud-config.yaml"
-        path.write_text(yaml.safe_dump({"address": self.server.address, **(cloud_config or {})}), "utf-8")
+        document = {**(cloud_config or {})}
+        document.setdefault("address", self._server.address if self._server is not None else "")
+        path.write_text(yaml.safe_dump(document), "utf-8")
         given = {name.replace("_", "-"): value for name, value in flags.items()}
         self._autoscaler = Autoscaler(
             self.binary,

@@ -98,11 +98,15 @@ class TableLease:
         self._watch = LeaseWatch(table.ttl)
         self._claim = (0, "")  # epoch and server
         self.clock = DatabaseClock(bound=60.0)
+        self.is_in_line = False
         self.seconds = table.ttl
         self.log: list[str] = []
         self.error: Exception | None = None
         self.before: asyncio.Event | None = None  # a question waits for it on its way there
         self.after: asyncio.Event | None = None  # an answer waits for it on its way back
+
+    def is_next(self) -> bool:
+        return self.is_in_line
 
     async def acquire(self) -> int | None:
         sent = self._timer.now()

@@ -25,6 +25,9 @@ class OwnLease:
         self.clock = DatabaseClock()
         self.epoch = 0
 
+    def is_next(self) -> bool:
+        return False
+
     async def acquire(self) -> int | None:
         self.epoch += 1
         return self.epoch

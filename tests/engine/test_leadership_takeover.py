@@ -74,7 +74,7 @@ async def url(postgres: PostgresServer) -> str:
 
 @asynccontextmanager
 async def replica(
-    url: str, name: str, seconds: float, told: list[str], hands: Hands | None = None
+    url: str, name: str, seconds: float, told: list[str], hands: Hands | None = None, *, rollout: str = ""
 ) -> AsyncIterator[Leadership]:
     async def elected(epoch: int) -> None:
         told.append(f"elected {epoch}")
@@ -83,7 +83,7 @@ async def replica(
         told.append(f"fenced: {reason}")
 
     kind = Lease if hands is None else TimedLease
-    lease = kind(url, seconds=seconds, holder=name, max_clock_offset=60.0)
+    lease = kind(url, seconds=seconds, holder=name, max_clock_offset=60.0, rollout=rollout)
     leadership = Leadership(lease, on_elected=elected, on_fenced=fenced, timer=hands)
     await leadership.start()
     try:
@@ -138,6 +138,32 @@ async def test_after_kill_minus_nine_the_next_leads_when_the_lease_has_ended(url
             assert new.epoch is not None
             assert new.epoch >= 2
             assert told == [f"elected {new.epoch}"]
+
+
+async def test_the_first_of_a_new_rollout_takes_over_from_a_leader_of_the_old_one(url: str) -> None:
+    async with (
+        replica(url, "old", LONG, []) as old,
+        replica(url, "first", LONG, [], rollout="new") as first,
+        replica(url, "second", LONG, [], rollout="new") as second,
+    ):
+        assert (old.is_next(), first.is_next(), second.is_next()) == (False, True, False)
+        await old.stop()
+        await until(lambda: first.is_leader() and not first.trouble())
+        assert not second.is_leader()
+        await until(lambda: "first, rollout new" in second.trouble())
+        assert (first.is_next(), second.is_next()) == (False, False)
+        async with replica(url, "third", LONG, [], rollout="newer") as third:
+            assert third.is_next()
+
+
+async def test_the_place_in_line_becomes_free_with_its_replica(url: str) -> None:
+    async with replica(url, "old", LONG, []), replica(url, "waiting", LONG, []) as waiting:
+        async with replica(url, "first", LONG, [], rollout="new") as first:
+            async with replica(url, "second", LONG, [], rollout="new") as second:
+                assert (first.is_next(), second.is_next()) == (True, False)
+            assert first.is_next()
+        async with replica(url, "second", LONG, [], rollout="new") as second:
+            assert (second.is_next(), waiting.is_next()) == (True, False)
 
 
 async def test_a_clean_stop_hands_over_long_before_the_lease_ends(url: str) -> None:

@@ -15,6 +15,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cloudgraft.server.serve import ServeOptions, Transport, running
+from cloudgraft.service.gate import Gate
 from cloudgraft.wire.externalgrpc import RPCS
 from tests.engine.engine_rig import Rig, group
 from tests.needs import needs_native
@@ -35,7 +36,7 @@ def served_by_a_thread(directory: Path) -> Iterator[tuple[str, asyncio.AbstractE
     async def serve() -> None:
         rig = Rig(directory, groups=[group("a")])
         options = ServeOptions(listen="127.0.0.1:0", transport=Transport.NATIVE)
-        async with running(rig.provider, options, trouble=str, gate=rig.engine.check_open) as server:
+        async with running(rig.provider, options, trouble=str, gate=Gate(rig.engine.check_open)) as server:
             up.append((server.address, asyncio.get_running_loop()))
             is_up.set()
             await end.wait()

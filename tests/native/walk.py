@@ -16,6 +16,7 @@ from cloudgraft.sdk.errors import CloudgraftError, StatusCode
 from cloudgraft.sdk.types import AutoscalingOptions, NodeRef
 from cloudgraft.server.serve import Running, ServeOptions, Transport, running
 from cloudgraft.service.cloud_provider import Call
+from cloudgraft.service.gate import Gate
 from cloudgraft.store.records import Scope, State
 from cloudgraft.wire.externalgrpc import SERVICE
 from cloudgraft.wire.pb import externalgrpc_pb2 as pb
@@ -227,7 +228,7 @@ async def walk(directory: Path, seed: int, steps: int) -> tuple[Difference | Non
     """The first difference of a walk, if there is one; and the share of reads that a ready reply was there for."""
     rig = Rig(directory, groups=[group(id_) for id_ in GROUPS])
     options = ServeOptions(listen="127.0.0.1:0", transport=Transport.NATIVE)
-    async with running(rig.provider, options, gate=rig.engine.check_open) as up:
+    async with running(rig.provider, options, gate=Gate(rig.engine.check_open)) as up:
         async with grpc.aio.insecure_channel(up.address) as channel:
             walker = Walk(rig, up, channel, random.Random(seed))
             await rig.provider.refresh()

@@ -14,7 +14,18 @@ from cloudgraft.server import serve as serving
 from cloudgraft.simcloud.http.server import HttpServer
 from cloudgraft.store.databases import postgres
 
-__all__ = ["HttpServer", "engine_wiring", "postgres", "reload", "run", "serve", "serving", "sidecars", "simcloud"]
+__all__ = [
+    "HttpServer",
+    "engine_wiring",
+    "postgres",
+    "reload",
+    "run",
+    "run_in_rollout",
+    "serve",
+    "serving",
+    "sidecars",
+    "simcloud",
+]
 
 
 def run(log: Connection, arguments: list[str]) -> None:
@@ -23,3 +34,9 @@ def run(log: Connection, arguments: list[str]) -> None:
     log.close()
     sys.argv = ["cloudgraft", *arguments]
     main()
+
+
+def run_in_rollout(log: Connection, arguments: list[str], rollout: str) -> None:
+    """`CLOUDGRAFT_ROLLOUT=… cloudgraft ARGUMENTS`, as in a pod."""
+    os.environ["CLOUDGRAFT_ROLLOUT"] = rollout
+    run(log, arguments)

@@ -18,6 +18,7 @@ from cloudgraft.store.records import Contents, Event, State
 from cloudgraft.store.sql import SqlJournal
 from tests.conditions import until
 from tests.postgres import PostgresServer
+from tests.serve import child
 from tests.serve.relay import Relay
 from tests.serve.route import Load, Route
 from tests.serve.served_clouds import Cloud
@@ -35,7 +36,15 @@ def url(postgres: PostgresServer) -> Iterator[str]:
 
 
 def replica(
-    directory: Path, name: str, url: str, cloud: str, *, lease: str = "3s", lag: str = "0s", idempotency: str = "token"
+    directory: Path,
+    name: str,
+    url: str,
+    cloud: str,
+    *,
+    lease: str = "3s",
+    lag: str = "0s",
+    idempotency: str = "token",
+    rollout: str = "",
 ) -> Server:
     """One of several servers, each with files of its own, and a lease as long as it is to lead undisturbed."""
     text = configuration(
@@ -44,7 +53,9 @@ def replica(
         store=postgresql(url, lease),
         admin={"listen": f"unix:{directory}/{name}.sock"},
     )
-    return Server(directory / f"{name}.yaml", text)
+    if not rollout:
+        return Server(directory / f"{name}.yaml", text)
+    return Server(directory / f"{name}.yaml", text, target=child.run_in_rollout, extra=(rollout,))
 
 
 def add_a_group(*servers: Server) -> None:
@@ -78,6 +89,24 @@ async def check_that_it_waits(server: Server, leader: Server) -> None:
         for call in (provider.refresh(), provider.node_groups(), provider.increase_size("small", 1)):
             with pytest.raises(UnavailableError, match="not the leader"):
                 await call
+
+
+async def test_a_new_rollout_takes_over_and_no_call_fails(tmp_path: Path, url: str) -> None:
+    with Cloud(tmp_path) as cloud, contextlib.ExitStack() as stack:
+        old = stack.enter_context(replica(tmp_path, "a", url, cloud.url))
+        await until(old.is_ready)
+        new = stack.enter_context(replica(tmp_path, "b", url, cloud.url, rollout="new"))
+        await until(new.is_ready)  # so that Kubernetes ends the old one
+        async with new.connected() as provider:
+            call = asyncio.create_task(provider.increase_size("small", 1))
+            assert await asyncio.to_thread(old.stop) == 0
+            await call
+            assert (await targets(provider))["small"] == 1
+        another = stack.enter_context(replica(tmp_path, "c", url, cloud.url, rollout="new"))
+        status, reason = await another.readyz()
+        assert status == 503
+        assert f"process {new.pid} on " in reason
+        assert ", rollout new (" in reason
 
 
 @pytest.mark.thorough

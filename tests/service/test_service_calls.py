@@ -19,6 +19,7 @@ from cloudgraft.sdk import (
     UnsupportedError,
 )
 from cloudgraft.service import Call, CloudProviderService
+from cloudgraft.service.gate import Gate
 from cloudgraft.testing import MemoryGroup, MemoryOptions, MemoryProvider
 from cloudgraft.wire import externalgrpc as wire
 from cloudgraft.wire.externalgrpc import RPCS
@@ -366,7 +367,7 @@ async def test_one_reason_for_all_failures_is_one_line_a_minute(caplog: pytest.L
         raise UnavailableError("the disk is full")
 
     bench = Bench()
-    service = CloudProviderService(bench.provider, gate=refuse)
+    service = CloudProviderService(bench.provider, gate=Gate(refuse))
     for group in ("small", "large", "small"):
         for rpc, request in (
             ("NodeGroupTargetSize", pb.NodeGroupTargetSizeRequest(id=group)),
@@ -375,6 +376,27 @@ async def test_one_reason_for_all_failures_is_one_line_a_minute(caplog: pytest.L
             with pytest.raises(UnavailableError):
                 await service.handle(rpc, request, Call())
     assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+async def test_a_call_is_held_back_while_this_replica_is_about_to_lead() -> None:
+    leads, given = False, list[float]()
+
+    def gate() -> None:
+        if not leads:
+            raise UnavailableError("not the leader")
+
+    async def hold(seconds: float) -> None:
+        nonlocal leads
+        given.append(seconds)
+        leads = len(given) > 1
+
+    service = CloudProviderService(Bench().provider, gate=Gate(gate, wait=hold))
+    request = pb.NodeGroupTargetSizeRequest(id="small")
+    with pytest.raises(UnavailableError):
+        await service.handle("NodeGroupTargetSize", request, Call(seconds_left=5.0))
+    await service.handle("NodeGroupTargetSize", request, Call(seconds_left=5.0))
+    await service.handle("NodeGroupTargetSize", request, Call(seconds_left=5.0))
+    assert given == [4.0, 4.0]  # a second is left for the answer
 
 
 async def test_bytes_that_are_no_message_are_counted_and_logged(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:

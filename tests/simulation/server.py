@@ -18,6 +18,7 @@ from cloudgraft.engine.groups.desired import DesiredState
 from cloudgraft.engine.provider import EngineProvider
 from cloudgraft.sdk.errors import CloudgraftError, UnavailableError
 from cloudgraft.service.cloud_provider import Call, CloudProviderService
+from cloudgraft.service.gate import Gate
 from cloudgraft.service.metrics import ServiceMetrics
 from cloudgraft.store.databases.database import Database, Mode
 from cloudgraft.store.databases.sqlite import SqliteDatabase
@@ -265,7 +266,7 @@ class SimServer:
             self.witness.on_refused(self, error)
             host.kill()
             return
-        self.service = CloudProviderService(provider, metrics=ServiceMetrics(), gate=engine.check_open)
+        self.service = CloudProviderService(provider, metrics=ServiceMetrics(), gate=Gate(engine.check_open))
         self.is_open = True
         self.trace("serves")
 

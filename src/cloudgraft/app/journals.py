@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
+from typing import Final
 
 from cloudgraft.config import Config
 from cloudgraft.sdk.errors import PreconditionError
@@ -12,6 +15,10 @@ from cloudgraft.store.databases.postgres import PostgresDatabase
 from cloudgraft.store.databases.sqlite import SqliteDatabase
 from cloudgraft.store.lease.election import Lease
 from cloudgraft.store.sql import SqlJournal
+
+# A variable and not a key of the configuration: an older release refuses keys that it does not know, and must start in
+# a pod that a newer chart describes.
+_ROLLOUT: Final = "CLOUDGRAFT_ROLLOUT"
 
 
 def journal_from(config: Config) -> tuple[SqlJournal, Lease | None]:
@@ -24,11 +31,17 @@ def journal_from(config: Config) -> tuple[SqlJournal, Lease | None]:
         return SqlJournal.sqlite(_path(config), cluster=config.cluster, cluster_id=config.cluster_id), None
     lease = Lease(
         address,
+        rollout=rollout(),
         seconds=config.store.lease_duration.total_seconds(),
         max_clock_offset=config.store.max_clock_offset.total_seconds(),
     )
     journal = SqlJournal.postgresql(address, cluster=config.cluster, cluster_id=config.cluster_id, lease=lease)
     return journal, lease
+
+
+def rollout() -> str:
+    """The name of the rollout that this process belongs to, as Kubernetes gives it; empty elsewhere."""
+    return re.sub(r"[^\w.-]", "", os.environ.get(_ROLLOUT, ""), flags=re.ASCII)[:63]
 
 
 def database_from(config: Config) -> Database:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
@@ -10,14 +11,18 @@ from cloudgraft.admin.server import AdminServer
 from cloudgraft.app.cluster_events import ClusterEvents
 from cloudgraft.app.dock_wiring import DockLink, ListOnDriverEvent
 from cloudgraft.app.joining_wiring import ClusterLink
+from cloudgraft.app.journals import rollout
 from cloudgraft.app.reload import Reloader
 from cloudgraft.app.wiring import admin_place, make_webhook
 from cloudgraft.config import Config
 from cloudgraft.engine.engine import Engine
 from cloudgraft.engine.reporting.metrics import EngineMetrics
 from cloudgraft.sdk.errors import CloudgraftError
+from cloudgraft.server.handover import wait_for_pause
 from cloudgraft.server.serve import Running
 from cloudgraft.service.metrics import ServiceMetrics
+
+log = logging.getLogger("cloudgraft.app")
 
 
 class Sidecars:
@@ -40,6 +45,7 @@ class Sidecars:
         self._make_reloader = make_reloader
         self._dock = dock
         self._listeners = metrics.listeners
+        self._seconds_since_call = metrics.seconds_since_call
         self._webhook = make_webhook(config)
         EngineMetrics(engine, metrics.registry, webhook=self._webhook)
         if self._webhook is not None:
@@ -72,6 +78,9 @@ class Sidecars:
             stack.push_async_callback(admin.stop, self._config.server.grace.total_seconds())
             await stack.enter_async_context(reloader.watching())
             yield
+            if rollout() and self._engine.hands_over:  # elsewhere, whoever stops a server need not wait
+                log.info("waiting for the end of the autoscaler's loop before another replica takes over")
+                await wait_for_pause(self._seconds_since_call)
 
     def _leads(self) -> bool:
         """Whether this process leads: drivers dial in only at the leader."""

@@ -84,7 +84,7 @@ class Assembly:
     def trouble(self) -> str:
         """Why callers should not use this process: the engine may not answer, or no provider ever has. Else empty."""
         if self.engine is not None:
-            return self.engine.trouble()
+            return self.engine.readiness()
         reasons = [
             f"{name}: {member.trouble}"
             for name, member in self.members.items()

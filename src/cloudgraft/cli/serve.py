@@ -86,6 +86,7 @@ def command(
     from cloudgraft.app.wiring import DockAlone, assemble, check_parts, serve_options
     from cloudgraft.config import load
     from cloudgraft.server.serve import serve_until_signal
+    from cloudgraft.service.gate import Gate
     from cloudgraft.service.metrics import ServiceMetrics
 
     forbid_memory_dumps()
@@ -111,7 +112,7 @@ def command(
         serve_options(config),
         metrics=metrics,
         trouble=assembly.trouble,
-        gate=engine.check_open if engine else None,
+        gate=Gate(engine.check_open, wait=engine.wait_to_lead) if engine else None,
         beside=beside,
         tracer=assembly.traces.tracer,
     )

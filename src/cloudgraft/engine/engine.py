@@ -43,6 +43,7 @@ log = logging.getLogger("cloudgraft.engine")
 _MAINTENANCE: Final = "/maintenance"  # key of the engine's own task; no cloud can have this name
 _JOURNAL: Final = "/journal"
 _PROBE: Final = 1.0
+_LOOK: Final = 0.05  # seconds between two looks whether this replica leads
 _LAST_CALLS: Final = 2.0  # seconds that calls under way get when the process stops
 
 
@@ -177,6 +178,11 @@ class Engine:
         for replies in self._replies:
             replies.close()
 
+    @property
+    def hands_over(self) -> bool:
+        """Whether another replica takes over when this process, which leads, stops."""
+        return self._is_replica and self._leadership.is_leader()
+
     def opening_trouble(self) -> str:
         """Why calls are refused until clouds are listed for the first time; empty when they are answered."""
         return self._startup_gate.trouble()
@@ -195,6 +201,24 @@ class Engine:
         if self.fleet.adopted_clouds:
             return ""  # a blocked cloud must not keep the engine from serving the others
         return next((w.observer.blocked for w in list(self.workers.values()) if w.observer.blocked), "")
+
+    def readiness(self) -> str:
+        """As :meth:`trouble`, but empty also for a replica that is about to take over from an earlier rollout."""
+        return "" if self._leadership.is_next() else self.trouble()
+
+    async def wait_to_lead(self, seconds: float) -> None:
+        """Returns when this replica, which is about to take over, leads; or when it does not, after ``seconds``.
+
+        Whoever is still connected then should look for the leader elsewhere.
+        """
+        if not self._leadership.is_next():
+            return
+        time = asyncio.get_running_loop().time
+        ends = time() + seconds
+        while self._leadership.is_next() and time() < ends:  # noqa: ASYNC110 - time ends it too, not only an event
+            await asyncio.sleep(_LOOK)
+        if not self._leadership.is_leader() and self.on_fenced is not None:
+            await self.on_fenced()
 
     def observes_only(self, cloud: str) -> bool:
         """Whether the engine may only observe a cloud."""

@@ -52,6 +52,9 @@ class LeaseLike(Protocol):
     def clock(self) -> DatabaseClock:
         """The offset of this host's clock from the clock of the lease's database."""
 
+    def is_next(self) -> bool:
+        """Whether this process is about to lead, in place of a leader of another rollout."""
+
     async def acquire(self) -> int | None:
         """Takes the lease if it is free or was ours, and returns a new epoch; None when another holds it, or may."""
 
@@ -81,6 +84,10 @@ class SoleLease:
     def __init__(self, fenced_by: Callable[[], str] = lambda: "") -> None:
         """``fenced_by`` returns the name of the process that has opened the journal since; empty for none."""
         self._fenced_by = fenced_by
+
+    def is_next(self) -> bool:
+        """Never: no other process leads."""
+        return False
 
     async def acquire(self) -> int | None:
         """Always succeeds: the lease is ours while the journal is."""
@@ -122,6 +129,11 @@ class _Times:
         return min(self.lease / 10, 1.0)
 
     @property
+    def retry_as_next(self) -> float:
+        """While calls are held back for this process, which is about to lead."""
+        return min(self.retry_every, 0.2)
+
+    @property
     def attempt(self) -> float:
         """The timeout of one request about the lease."""
         return min(self.lease / 3, 10.0)
@@ -160,6 +172,7 @@ class Leadership:
         self._renew_at = _NOT_LEADING
         self._epoch: int | None = None
         self._is_settled = False
+        self._has_led = False
         self._may_hold = False  # the lease may be ours in the database
         self._trouble = "not the leader: it has not been tried yet"
         self._reason = ""  # why the last leadership ended
@@ -199,6 +212,10 @@ class Leadership:
         if self._timer.now() >= deadline:
             return f"not the leader any more: {_LATE}"
         return "" if self._is_settled else "elected leader, and still reading the journal"
+
+    def is_next(self) -> bool:
+        """Whether this process is about to lead, in place of a leader of another rollout; see Succession."""
+        return not self._is_stopping and not self._has_led and self._lease.is_next()
 
     # -- start and stop ----------------------------------------------------------------------------------------------
 
@@ -241,7 +258,8 @@ class Leadership:
             if epoch is not None:
                 await self._reign(epoch)
             self._first_is_over()
-            await self._patience.pause(self._times.retry_every * (0.75 + self._jitter() / 2))
+            pause = self._times.retry_as_next if self.is_next() else self._times.retry_every
+            await self._patience.pause(pause * (0.75 + self._jitter() / 2))
         self._first_is_over()
 
     # -- becoming the leader -----------------------------------------------------------------------------------------
@@ -283,6 +301,7 @@ class Leadership:
             return  # leadership has ended, so the result does not matter
         if error is None:
             self._is_settled = True
+            self._has_led = True
             self._first_is_over()
         else:
             self._failure = error

@@ -163,7 +163,10 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
 
 def level_of(event: Event) -> int:
     """An event's level for the log and the webhook. A machine's failure has a higher level than other state changes."""
-    return logging.WARNING if event.state is State.FAILED else KINDS[event.kind][0]
+    if event.state is State.FAILED:
+        return logging.WARNING
+    # The journal may have events of a later release, after a way back.
+    return KINDS.get(event.kind, (logging.INFO, ""))[0]
 
 
 def about(record: MachineRecord, now: float, message: str, *, kind: str = "state", **data: object) -> Event:

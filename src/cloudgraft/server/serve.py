@@ -25,6 +25,7 @@ from cloudgraft.server.ops import OpsServer
 from cloudgraft.server.signals import run_until_signal
 from cloudgraft.server.tls import ReloadingCredentials, TlsFiles
 from cloudgraft.service import CloudProviderService
+from cloudgraft.service.gate import Gate
 from cloudgraft.service.metrics import ServiceMetrics
 
 # -- transport ---------------------------------------------------------------------------------------------------------
@@ -132,14 +133,14 @@ async def running(
     *,
     metrics: ServiceMetrics | None = None,
     trouble: Callable[[], str] = str,
-    gate: Callable[[], None] | None = None,
+    gate: Gate | None = None,
     tracer: Tracer | None = None,
 ) -> AsyncIterator[Running]:
     """Serves for as long as the block lasts: starts the provider, opens the ports, and ends both gracefully.
 
     ``trouble`` returns why the provider cannot be used now, for ``/readyz`` and gRPC's health service; empty when it
-    can. ``gate`` is called before every call, and raises when no call may be answered. With a ``tracer``, each call
-    that Python answers is a span.
+    can. Every call has to pass the ``gate``. With a ``tracer``, each call that
+    Python answers is a span.
     """
     raise_descriptor_limit()
     metrics = metrics or ServiceMetrics()
@@ -202,7 +203,7 @@ async def serve_until_signal(
     *,
     metrics: ServiceMetrics | None = None,
     trouble: Callable[[], str] = str,
-    gate: Callable[[], None] | None = None,
+    gate: Gate | None = None,
     beside: Callable[[Running], AbstractAsyncContextManager[None]] | None = None,
     tracer: Tracer | None = None,
 ) -> None:

@@ -33,6 +33,7 @@ from cloudgraft.sdk.errors import (
 from cloudgraft.sdk.provider import Provider, Question
 from cloudgraft.sdk.types import Instance, NodeGroup
 from cloudgraft.service import checks
+from cloudgraft.service.gate import Gate
 from cloudgraft.service.metrics import ServiceMetrics
 from cloudgraft.service.options import FLAG_DEFAULTS, decide_reply
 from cloudgraft.service.tracing import call_span
@@ -152,14 +153,13 @@ class CloudProviderService:
         deadline: float = 30.0,
         force_options: bool = False,
         metrics: ServiceMetrics | None = None,
-        gate: Callable[[], None] | None = None,
+        gate: Gate | None = None,
         tracer: Tracer | None = None,
     ) -> None:
         """Serves ``provider``; no call may take longer than ``deadline`` seconds, whatever its client allows.
 
         ``force_options`` sends option overrides even to releases where they do harm (see service/options.py).
-        ``gate`` is called before every call, and raises a CloudgraftError when no call may be answered, for example
-        because another replica leads. With a ``tracer``, each call is a span.
+        Every call has to pass the ``gate``. With a ``tracer``, each call is a span.
         """
         self.provider = provider
         self._tracer = tracer
@@ -255,9 +255,9 @@ class CloudProviderService:
                 log.debug("call", extra={**about, **_caller(call), **_subject(request)})
 
     async def _answer(self, rpc: str, request: Message, call: Call) -> Message:
-        if self._gate is not None:
-            self._gate()
         seconds = self.deadline if call.seconds_left is None else min(call.seconds_left, self.deadline)
+        if self._gate is not None:
+            seconds -= await self._gate.let_through(seconds)
         return await within(
             seconds,
             lambda: self._methods[rpc](request),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -141,7 +142,7 @@ class ServiceMetrics:
             "cloudgraft_last_allowed_call_timestamp_seconds",
             "When the last call of an allowed client came; 0 before the first",
         )
-        last_call.set_function(lambda: max(self.last_call, self._ready.last_call()))
+        last_call.set_function(self._latest_call)
         self.certificate_expiry = self._gauge(
             "cloudgraft_tls_certificate_expiry_timestamp_seconds", "When the server's certificate ends; 0 without TLS"
         )
@@ -173,6 +174,13 @@ class ServiceMetrics:
 
     def _gauge(self, name: str, about: str, *labels: str) -> Gauge:
         return Gauge(name, about, labels, registry=self.registry)
+
+    def seconds_since_call(self) -> float:
+        """Seconds since the last call of an allowed client, by whichever transport; very many before the first."""
+        return max(0.0, time.time() - self._latest_call())
+
+    def _latest_call(self) -> float:
+        return max(self.last_call, self._ready.last_call())
 
     def add_ready_replies(self, replies: AnsweredCalls) -> None:
         """Counts calls that a transport answers itself like all others."""

@@ -91,6 +91,36 @@ async def test_followers_do_not_ask_in_step(a: Replica, table: LeaseTable, timer
         await follower.stop()
 
 
+async def test_a_replica_that_is_next_asks_often_until_it_leads(
+    a: Replica, table: LeaseTable, timer: HandTimer
+) -> None:
+    await a.leadership.start()
+    lease = TableLease(table, "b", timer)
+    b, reading = Replica(lease, timer), asyncio.Event()
+    b.election = lambda: reading
+    await b.leadership.start()
+    assert not b.leadership.is_next()
+    lease.is_in_line = True
+    await a.leadership.stop()
+    await pass_time(timer, 1.0)
+    assert (bool(b), b.leadership.is_next()) == (True, True)  # it still reads the journal
+    reading.set()
+    await pump()
+    assert (b.leadership.trouble(), b.leadership.is_next()) == ("", False)
+    await b.leadership.stop()
+
+
+async def test_calls_are_waiting_for_whoever_is_next(a: Replica, table: LeaseTable, timer: HandTimer) -> None:
+    await a.leadership.start()
+    lease = TableLease(table, "b", timer)
+    lease.is_in_line = True
+    b = Replica(lease, timer)
+    await b.leadership.start()
+    await pass_time(timer, 1.0)
+    assert lease.log.count("acquire") > 4  # others ask once a second
+    await b.leadership.stop()
+
+
 async def test_without_replicas_it_leads_from_start_to_stop(timer: HandTimer) -> None:
     sole = Replica(SoleLease(), timer)
     await sole.leadership.start()

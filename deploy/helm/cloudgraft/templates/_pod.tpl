@@ -1,4 +1,4 @@
-{{/* What every pod of the chart has: dict "root" $ "account" NAME "token" BOOL. */}}
+{{/* What every pod of the chart has: dict "root" $ "account" NAME "token" BOOL, and "more" SECONDS to end in. */}}
 {{- define "cloudgraft.pod" -}}
 serviceAccountName: {{ .account }}
 automountServiceAccountToken: {{ .token }}
@@ -20,7 +20,7 @@ tolerations:
   - {{ include "cloudgraft.inline" . }}
   {{- end }}
 {{- end }}
-terminationGracePeriodSeconds: {{ .root.Values.pod.terminationGracePeriodSeconds }}
+terminationGracePeriodSeconds: {{ add .root.Values.pod.terminationGracePeriodSeconds (.more | default 0) }}
 {{- with .spread }}
 topologySpreadConstraints: # not on one host, if there are others
   - maxSkew: 1
@@ -44,7 +44,7 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end }}
 
-{{/* Probes: dict "port" NAME "scheme" HTTP|HTTPS. */}}
+{{/* Probes: dict "port" NAME "scheme" HTTP|HTTPS, and "ready" SECONDS between two looks whether it is ready. */}}
 {{- define "cloudgraft.probes" -}}
 {{- $more := eq .scheme "HTTPS" | ternary ", scheme: HTTPS" "" -}}
 startupProbe: # the store may have to be brought up to date first
@@ -53,7 +53,7 @@ startupProbe: # the store may have to be brought up to date first
   failureThreshold: 60
 readinessProbe:
   httpGet: {path: /readyz, port: {{ .port }}{{ $more }}}
-  periodSeconds: 5
+  periodSeconds: {{ .ready | default 5 }}
 livenessProbe:
   httpGet: {path: /healthz, port: {{ .port }}{{ $more }}}
   periodSeconds: 10

@@ -3,9 +3,16 @@
 - name: cloudgraft
   {{- include "cloudgraft.image" . | nindent 2 }}
   args: [serve, --config, /etc/cloudgraft/config/cloudgraft.yaml]
-  {{- with .Values.server.env }}
+  {{- $isReplicated := eq .Values.server.mode "replicas" }}
+  {{- if or $isReplicated .Values.server.env }}
   env:
+    {{- if $isReplicated }}
+    # By it a pod knows that the leader is of another rollout: then it is ready, takes over, and calls wait for that.
+    - {name: CLOUDGRAFT_ROLLOUT, valueFrom: {fieldRef: {fieldPath: "metadata.labels['pod-template-hash']"}}}
+    {{- end }}
+    {{- with .Values.server.env }}
     {{- toYaml . | nindent 4 }}
+    {{- end }}
   {{- end }}
   ports:
     {{- if ne .Values.server.mode "sidecar" }}
@@ -15,7 +22,7 @@
     {{- if eq .Values.dock.mode "server" }}
     - {name: dock, containerPort: 5000}
     {{- end }}
-  {{- include "cloudgraft.probes" (dict "port" "ops" "scheme" "HTTP") | nindent 2 }}
+  {{- include "cloudgraft.probes" (dict "port" "ops" "scheme" "HTTP" "ready" ($isReplicated | ternary 1 5)) | nindent 2 }}
   resources:
     {{- range $kind, $amounts := .Values.server.resources }}
     {{ $kind }}: {{ include "cloudgraft.inline" $amounts }}

@@ -21,6 +21,7 @@ from cloudgraft.store.databases.postgres import PostgresDatabase
 from cloudgraft.store.journal import JournalBrokenError
 from cloudgraft.store.lease import lease_row
 from cloudgraft.store.lease.lease_row import Claim, Leader, LeaseRow, LeaseWatch
+from cloudgraft.store.lease.succession import Succession, named_after
 from cloudgraft.store.migrate import Schema
 from cloudgraft.store.schema import HEAD
 
@@ -48,10 +49,15 @@ class Lease:
         holder: str = "",
         seconds: float = 15.0,
         max_clock_offset: float = math.inf,
+        rollout: str = "",
     ) -> None:
-        """``holder`` is a name for people. No two leases have the same: a restarted process is another holder."""
+        """``holder`` is a name for people. No two leases have the same: a restarted process is another holder.
+
+        ``rollout`` is the name of the rollout that this replica belongs to, for :meth:`is_next`.
+        """
         name = holder or f"process {os.getpid()} on {socket.gethostname()}"
-        self.holder = f"{name} ({secrets.token_hex(4)})"
+        self.holder = f"{named_after(name, rollout)} ({secrets.token_hex(4)})"
+        self._succession = Succession(rollout)
         self.seconds = seconds
         self.clock = DatabaseClock(bound=max_clock_offset)
         self._watch = LeaseWatch(seconds)
@@ -67,6 +73,10 @@ class Lease:
     def seconds_left(self) -> float:
         """Seconds for which we may still lead by our own clock: never longer than others wait."""
         return self._watch.own_seconds(_now()) if self._claim else 0.0
+
+    def is_next(self) -> bool:
+        """Whether this replica is about to lead, in place of a leader of another rollout."""
+        return self._succession.is_next(_now())
 
     async def acquire(self) -> int | None:
         """Becomes leader if no other replica is. Returns the new epoch; None when another leads, or may lead.
@@ -124,6 +134,8 @@ class Lease:
                 claim = lease_row.take(connection, row, self.holder, self.seconds)
             if claim is not None:
                 self._check_schema(connection)
+                if self._succession.is_first:
+                    lease_row.leave_line(connection)  # the next rollout needs the place while this one leads
                 self._watch.ask(claim.holder, claim.epoch, claim.server)
         if claim is None:
             return None
@@ -143,7 +155,9 @@ class Lease:
             )
 
     def _is_free(self) -> bool:
-        waits = self.seconds * _GIVING_WAY if self.clock.is_off else 0.0
+        # Whoever is first in line has calls that wait for it. If it does not take the lease, it may hang.
+        is_behind = self._succession.is_in_line(_now()) and not self._succession.is_first
+        waits = self.seconds * _GIVING_WAY if self.clock.is_off or is_behind else 0.0
         return self._watch.seconds_left(_now()) <= -waits
 
     def _renew(self, claim: Claim, began: float) -> bool:
@@ -165,8 +179,15 @@ class Lease:
                 lease_row.give_up(connection, claim)
 
     def _find_leader(self) -> Leader | None:
+        succession = self._succession
         with self._database.transaction(Mode.WRITE) as connection:
             row = self._look(connection)
+            succession.saw(row.holder, _now())
+            if succession.is_in_line(_now()):
+                succession.is_first = lease_row.stand_in_line(connection)
+            elif succession.is_first:
+                succession.is_first = False
+                lease_row.leave_line(connection)
         left = self._watch.seconds_left(_now())
         if not row.holder or left <= 0:
             return None

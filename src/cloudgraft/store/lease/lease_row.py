@@ -115,6 +115,19 @@ _END_SILENT: Final = text(
 )
 
 
+_FIRST_IN_LINE: Final = 0x636C6F7564  # an advisory lock, which ends with its session
+
+
+def stand_in_line(connection: Connection) -> bool:
+    """Whether this session is the first of those that wait for a leader of another rollout. May be called again."""
+    return bool(connection.scalar(select(func.pg_try_advisory_lock(_FIRST_IN_LINE))))
+
+
+def leave_line(connection: Connection) -> None:
+    """Lets another session be the first in line."""
+    connection.execute(select(func.pg_advisory_unlock_all()))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """The right to lead in a certain epoch, as one run of the database's server gave it.

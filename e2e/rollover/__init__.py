@@ -1,0 +1,1 @@
+"""Judges an update of replicas from the previous release to this one and back, under the real autoscaler."""
