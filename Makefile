@@ -11,8 +11,8 @@
 #   make test-clouds-crash  kill -9 at every commit, call and request to a cloud that is not ours to make; an hour and more
 #   make e2e      the real autoscaler and a real Kubernetes API on loopback; needs Go
 #   make e2e-chart  the Helm chart, by the real helm and a real Kubernetes API; needs Go
-#   make e2e-certificates  the real cert-manager makes the chart's certificates and renews them under load; needs Go
 #   make e2e-matrix  the same for every release; resumable, for hours
+#   make e2e-certificates  the real cert-manager makes the chart's certificates and renews them under load; needs Go
 #   make e2e-join real machines join: Debian boots in QEMU, with its own kubeadm and kubelet; needs root, Go and libvirt
 #   make check    ruff, mypy, import-linter, generated code is current
 #   make docs-site  docs/ as a site in site/, with search and without files from elsewhere; links are checked

@@ -1,1 +1,1 @@
-"""Has cert-manager make what the chart asks for, and renew it under load."""
+"""Has cert-manager issue the certificates that the chart asks for, and renews them under load."""

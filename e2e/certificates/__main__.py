@@ -90,9 +90,10 @@ def _run(wanted: CertManager, helm: Helm, programs: Mapping[str, Path], director
         ) as world,
     ):
         cert_manager.define_kinds(wanted, plane, directory)
-        world.start_program(cert_manager.controller(wanted, plane, directory, tell))
+        manager = cert_manager.controller(wanted, plane, directory, tell)
+        world.start_program(manager)
         sim = world.start_cloud()
-        release = Release(helm=helm, plane=plane, namespace=_NAMESPACE)
+        release = Release(helm=helm, plane=plane, namespace=_NAMESPACE, check=manager.check)
         config = {"clouds": {"sim": cloud(sim.url)}, "nodeGroups": [node_group("group", "small")]}
         log = {"level": 5, "format": "json"}  # names every call
         values = {"server": {"config": config, "log": log}, "autoscaler": {"release": f"{world.release.name}.0"}}
@@ -100,13 +101,15 @@ def _run(wanted: CertManager, helm: Helm, programs: Mapping[str, Path], director
         requests = release.install(values)
         tell(f"{len(requests)} Certificates of the chart were ready after {time.monotonic() - asked:.1f} s")
         release.judge(directory / "issued")
-        story.play(Pods(world, release), tell)
+        pods = Pods(world, release)
+        pods.also(manager.check)
+        story.play(pods, tell)
         world.autoscaler.stop()
         world.server.stop()
         secrets = release.secrets()
         release.uninstall()
         assert release.secrets() == secrets, "helm uninstall has taken Secrets of cert-manager away"
-        issuer_of_ones_own.play(helm, plane, directory, tell)
+        issuer_of_ones_own.play(helm, plane, directory, tell, manager.check)
     tell(f"cert-manager {wanted.what}: passed ({time.monotonic() - begin:.0f} s)")
 
 

@@ -1,4 +1,4 @@
-"""Clients that call without a pause worth mentioning, over a connection that they keep and over new ones."""
+"""Calls a server without a pause, over a connection that is kept and over new ones."""
 
 from __future__ import annotations
 

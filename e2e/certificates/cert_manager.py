@@ -1,4 +1,4 @@
-"""cert-manager's own controllers, built from its Go module, and its own definitions of its kinds."""
+"""Builds cert-manager's controllers from its Go module, and defines its kinds in an API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cert-manager has made, against what the chart asks it for."""
+"""Compares the certificates in Secrets with what the chart asks for."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _is_settled(request: Object) -> bool:
     conditions = {one["type"]: one for one in request.get("status", {}).get("conditions", ())}
     ready, issuing = conditions.get("Ready", {}), conditions.get("Issuing", {})
     is_ready = ready.get("status") == "True" and ready.get("observedGeneration") == request["metadata"]["generation"]
-    return is_ready and issuing.get("status") != "True"
+    return bool(is_ready and issuing.get("status") != "True")
 
 
 def secret_of(plane: ControlPlane, namespace: str, name: str) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""A Secret as the kubelet mounts it: all files change at once, behind one symbolic link."""
+"""Mounts a Secret as the kubelet does: all files change at once, behind one symbolic link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The release's pods as processes: the server and the autoscaler with their mounted Secrets, and what they did."""
+"""Runs the release's pods as processes, with mounted Secrets: the server and the autoscaler."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import socket
 import ssl
 import urllib.request
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, Final
 
+import yaml
 from cryptography import x509
 
 from cloudgraft.client import CloudConfig, Connection
@@ -37,6 +40,7 @@ class Pods:
         """Mounts the Secrets, which must be filled."""
         self.stage, self.release = stage, release
         self.server, self.client = self._mount("server"), self._mount("client")
+        self._host = release.address.rpartition(":")[0]
         self._loops = 0  # of autoscalers that were stopped
         self._checks: list[Callable[[], None]] = [stage.check, self.server.check, self.client.check]
 
@@ -56,8 +60,7 @@ class Pods:
         account = kubeconfig_of(
             self.plane, "cluster-autoscaler", self.stage.directory / "autoscaler.conf", namespace=self.namespace
         )
-        config = {**self.release.cloud_config(self.client.directory), "address": self._address()}
-        self.stage.start_autoscaler(cloud_config=config, kubeconfig=account)
+        self.stage.start_autoscaler(cloud_config=self._cloud_config, kubeconfig=account)
 
     def restart_autoscaler(self) -> None:
         """Stops it, starts it, and waits for loops; whatever it has counted is kept."""
@@ -141,7 +144,7 @@ class Pods:
         host, _, port = self.stage.server.address.rpartition(":")
         with (
             socket.create_connection((host, int(port)), timeout=10.0) as raw,
-            context.wrap_socket(raw, server_hostname=self.client_config().server_name) as connection,
+            context.wrap_socket(raw, server_hostname=self._host) as connection,
         ):
             data = connection.getpeercert(binary_form=True)
         assert data is not None
@@ -149,9 +152,10 @@ class Pods:
 
     # -- calls ---------------------------------------------------------------------------------------------------------
 
+    @cached_property
     def client_config(self) -> CloudConfig:
-        """For a client with the mounted certificate."""
-        return self.release.client_config(self.client.directory, self._address())
+        """For a client with the mounted certificate, which wants to see the name that pods use."""
+        return replace(CloudConfig.parse(yaml.safe_dump(self._cloud_config)), server_name=self._host)
 
     def can_connect(self) -> bool:
         """Whether a call over a new connection is answered."""
@@ -189,14 +193,17 @@ class Pods:
 
     async def _call(self) -> None:
         with self.client.lock:
-            connection = Connection(self.client_config())
+            connection = Connection(self.client_config)
         async with connection:
             await connection.ask("NodeGroups", pb.NodeGroupsRequest(), pb.NodeGroupsResponse)
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
-    def _address(self) -> str:
-        return f"localhost:{self.stage.server.address.rpartition(':')[2]}"
+    @cached_property
+    def _cloud_config(self) -> dict[str, Any]:
+        """The chart's, but for the address. Patience too: on a busy machine the usual 5 s would fail by themselves."""
+        address = f"localhost:{self.stage.server.address.rpartition(':')[2]}"
+        return {**self.release.cloud_config(self.client.directory), "address": address, "grpc_timeout": "60s"}
 
     def _mount(self, name: str) -> MountedSecret:
         directory = self.stage.directory / f"{name}-tls"

@@ -1,16 +1,15 @@
-"""The chart as a release in a namespace, whose pods are played by processes of this machine."""
+"""Installs the chart, and reads the configurations that it makes."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from cloudgraft.client import CloudConfig
 from e2e.certificates import issued
 from e2e.control_plane import ControlPlane
 from e2e.helm import CHART, Helm
@@ -31,6 +30,7 @@ class Release:
     helm: Helm
     plane: ControlPlane
     namespace: str
+    check: Callable[[], None]  # whether all that it needs is alive
 
     @property
     def address(self) -> str:
@@ -47,7 +47,7 @@ class Release:
             issued.are_settled,
             "every Certificate is ready",
             seconds=_SECONDS_TO_ISSUE,
-            check=self.plane.check,
+            check=self.check,
         )
 
     def judge(self, directory: Path) -> None:
@@ -77,11 +77,6 @@ class Release:
     def cloud_config(self, certificates: Path) -> dict[str, Any]:
         """The same for the autoscaler."""
         return self._read("cluster-autoscaler-cloud-config", "cloud-config.yaml", certificates)
-
-    def client_config(self, certificates: Path, address: str) -> CloudConfig:
-        """For a client that calls the server on this machine, and wants the name in its certificate that pods want."""
-        text = yaml.safe_dump({**self.cloud_config(certificates), "address": address})
-        return replace(CloudConfig.parse(text), server_name=self.address.rpartition(":")[0])
 
     def _secrets(self) -> list[issued.Object]:
         words = ("-n", self.namespace, "get", "secrets", "--field-selector", "type=kubernetes.io/tls", "-o", "json")

@@ -1,4 +1,4 @@
-"""What happens to an installation: certificates are made, renewed in several ways under load, and replaced."""
+"""Renews the certificates of an installation in several ways under load, and replaces its authority."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def play(pods: Pods, tell: Tell) -> None:
     pods.start()
     pods.stage.cluster.run(_PODS)
     pods.settle(1)
-    callers = Callers(pods.client_config(), pods.client.lock)
+    callers = Callers(pods.client_config, pods.client.lock)
     pods.stage.stack.callback(callers.stop)
     pods.also(callers.check)
     _renewed_by_time(pods, tell)
