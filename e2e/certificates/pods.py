@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import socket
 import ssl
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,9 +17,7 @@ from typing import Any, Final
 import yaml
 from cryptography import x509
 
-from cloudgraft.client import CloudConfig, Connection
-from cloudgraft.sdk.errors import CloudgraftError
-from cloudgraft.wire.pb import externalgrpc_pb2 as pb
+from cloudgraft.client import CloudConfig
 from e2e.certificates import issued
 from e2e.certificates.mounted_secret import MountedSecret
 from e2e.certificates.release import Release
@@ -158,12 +157,11 @@ class Pods:
         return replace(CloudConfig.parse(yaml.safe_dump(self._cloud_config)), server_name=self._host)
 
     def can_connect(self) -> bool:
-        """Whether a call over a new connection is answered."""
-        try:
-            asyncio.run(self._call())
-        except CloudgraftError:
-            return False
-        return True
+        """Whether a new client with the mounted certificate is served."""
+        config = self.stage.directory / "client.yaml"
+        config.write_text(yaml.safe_dump(self._cloud_config), "utf-8")
+        command = [sys.executable, "-m", "cloudgraft.cli", "call", "NodeGroups", "--cloud-config", str(config)]
+        return not subprocess.run(command, capture_output=True, timeout=60.0, check=False).returncode
 
     def loops(self) -> int:
         """How many main loops the autoscaler has ended, through all its starts."""
@@ -190,12 +188,6 @@ class Pods:
         assert not seen, f"{len(seen)} calls of the autoscaler failed: {seen[0]}"
         assert not self.errors_of_the_autoscaler(), f"a loop of the autoscaler failed ({self.stage.autoscaler.log})"
         return len(calls)
-
-    async def _call(self) -> None:
-        with self.client.lock:
-            connection = Connection(self.client_config)
-        async with connection:
-            await connection.ask("NodeGroups", pb.NodeGroupsRequest(), pb.NodeGroupsResponse)
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
