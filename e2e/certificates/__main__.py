@@ -104,8 +104,7 @@ def _run(wanted: CertManager, helm: Helm, programs: Mapping[str, Path], director
         pods = Pods(world, release)
         pods.also(manager.check)
         story.play(pods, tell)
-        world.autoscaler.stop()
-        world.server.stop()
+        pods.stop()
         secrets = release.secrets()
         release.uninstall()
         assert release.secrets() == secrets, "helm uninstall has taken Secrets of cert-manager away"

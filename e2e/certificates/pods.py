@@ -18,6 +18,7 @@ import yaml
 from cryptography import x509
 
 from cloudgraft.client import CloudConfig
+from e2e import audit
 from e2e.certificates import issued
 from e2e.certificates.mounted_secret import MountedSecret
 from e2e.certificates.release import Release
@@ -94,9 +95,17 @@ class Pods:
         self.stage.wait_for_loops(count, self.check)
 
     def settle(self, nodes: int) -> None:
-        """Waits until there are so many nodes, and compares all the books."""
+        """Waits until there are so many nodes, and as many machines that run."""
         self.until(lambda: sum(self.stage.cluster.sizes().values()) == nodes, f"there are {nodes} nodes")
-        self.stage.settle(dict(self.stage.cluster.sizes()))
+        expected = {group: {"running": count} for group, count in self.stage.cluster.sizes().items()}
+        self.until(lambda: self.stage.server.states() == expected, f"{nodes} machines run")
+
+    def stop(self) -> None:
+        """Stops both, and compares all the books."""
+        self.stage.autoscaler.stop()
+        self.stage.server.stop()
+        nodes = self.stage.cluster.provider_ids()
+        audit.compare(self.stage.server.journal(), self.stage.clouds.values(), nodes)
 
     # -- certificates --------------------------------------------------------------------------------------------------
 
