@@ -95,10 +95,9 @@ class Pods:
         self.stage.wait_for_loops(count, self.check)
 
     def settle(self, nodes: int) -> None:
-        """Waits until there are so many nodes, and as many machines that run."""
+        """Waits until there are so many nodes, and compares all the books."""
         self.until(lambda: sum(self.stage.cluster.sizes().values()) == nodes, f"there are {nodes} nodes")
-        expected = {group: {"running": count} for group, count in self.stage.cluster.sizes().items()}
-        self.until(lambda: self.stage.server.states() == expected, f"{nodes} machines run")
+        self.stage.settle(self.stage.cluster.sizes())
 
     def stop(self) -> None:
         """Stops both, and compares all the books."""
