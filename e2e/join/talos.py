@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hashlib
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Final
@@ -14,7 +12,7 @@ from cloudgraft.certs.issue import Validity, new_authority
 from cloudgraft.joining.claims import JoinPlan, NewMachine, ready_made
 from cloudgraft.joining.user_data import UserDataMaker
 from cloudgraft.sdk.types import Taint
-from e2e.build import Recipe, Tell, build, cache_directory
+from e2e.build import Recipe, Tell, build
 
 __all__ = ["check_talos"]
 
@@ -39,11 +37,8 @@ def check_talos(directory: Path, tell: Tell) -> None:
 
 
 def _built(tell: Tell) -> Path:
-    digest = hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:12]
-    recipe = Recipe(key=f"talos-{_VERSION}-{digest}", module=_MODULE, version=_VERSION, programs={"talos": "."})
-    work = cache_directory() / "build" / recipe.key
-    work.mkdir(parents=True, exist_ok=True)
-    shutil.copy(_SOURCE, work / "main.go")
+    programs = {"talos": "."}
+    recipe = Recipe(key=f"talos-{_VERSION}", module=_MODULE, version=_VERSION, programs=programs, source=_SOURCE)
     return build(recipe, tell)["talos"]
 
 

@@ -18,7 +18,7 @@ __all__ = ["SCENARIO"]
 _DEPLOY: Final = Path(__file__).resolve().parents[2] / "deploy"
 _NOT_SENT: Final = (
     "alerts.yaml",  # of the Prometheus operator, which is not here
-    "certificates.yaml",  # of cert-manager, nor is that
+    "certificates.yaml",  # of cert-manager, which has a run of its own: e2e.certificates
     "kustomization.yaml",  # of kubectl
 )
 _RIGHTS: Final = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import resource
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Self
 
 import pytest
@@ -171,3 +175,14 @@ def test_connections_that_a_library_accepted_can_be_found_and_ended() -> None:
             assert own_sockets.hang_up(accepted.fileno(), peer, port)
             client.settimeout(10)
             assert client.recv(1) == b""
+
+
+def test_looking_for_connections_keeps_the_locks_on_files(tmp_path: Path) -> None:
+    """SQLite's are POSIX locks: the journal must look in use to another process."""
+    path = tmp_path / "journal.db"
+    with path.open("w+") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        own_sockets.accepted(1)
+        attempt = f"import fcntl; fcntl.lockf(open({str(path)!r}, 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+        done = subprocess.run([sys.executable, "-c", attempt], capture_output=True, text=True, timeout=60, check=False)
+    assert "BlockingIOError" in done.stderr

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import socket
+import stat
 import threading
 import time
 from collections import Counter
@@ -234,15 +235,21 @@ def _descriptors() -> list[int]:
 
 @contextlib.contextmanager
 def _duplicate(descriptor: int) -> Iterator[socket.socket | None]:
-    """Duplicates the socket to a descriptor of our own, which no other code can close and reuse."""
+    """Duplicates the socket to a descriptor of our own, which no other code can close and reuse.
+
+    A file is never duplicated: to close the duplicate would end the process's POSIX locks on that file. SQLite then
+    counts as not using the journal, and the next reader beside us that closes it removes its write-ahead log.
+    """
     try:
-        number = os.dup(descriptor)
+        number = os.dup(descriptor) if stat.S_ISSOCK(os.fstat(descriptor).st_mode) else -1
     except OSError:  # closed meanwhile
+        number = -1
+    if number < 0:
         yield None
         return
     try:
         connection = socket.socket(fileno=number)
-    except OSError:  # a file, or a pipe
+    except OSError:  # replaced meanwhile
         os.close(number)
         yield None
         return
