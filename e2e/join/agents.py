@@ -81,7 +81,7 @@ def check_agents(template: str, directory: Path, image: MachineImage, tell: Tell
         host.start()
         host.reports.answer(f"/{joins}.sh", "", failing(), working(template))
         host.reports.answer(f"/{fails}.sh", failing())
-        with closing(driver_of(host.section())) as driver:
+        with closing(driver_of(host.cloud())) as driver:
             driver.start()
             for name in (joins, fails):
                 data = asyncio.run(_user_data(template, name, host.address))
@@ -133,15 +133,15 @@ async def _user_data(template: str, name: str, address: str) -> str:
 
 def _reported(host: Host, names: Sequence[str], tell: Tell) -> Mapping[str, Report]:
     """Waits for the reports of machines, and shows meanwhile what their scripts say."""
-    shown = dict.fromkeys(names, 0)
+    shown: set[str] = set()  # some lines are printed once more, as the end of the log
     found: dict[str, Report] = {}
 
     def look() -> bool:
         for name in names:
-            said = [line for line in host.console(name).splitlines() if "cloudgraft: " in line]
-            for line in said[shown[name] :]:
-                tell(f"{name}: {line}")
-            shown[name] = len(said)
+            for line in re.findall(r"\S+ cloudgraft: .*(?=\n)", host.console(name)):
+                if f"{name}: {line}" not in shown:
+                    tell(f"{name}: {line.strip()}")
+                    shown.add(f"{name}: {line}")
             report = host.reports.of(name)
             if report is not None:
                 found[name] = report

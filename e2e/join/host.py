@@ -66,6 +66,10 @@ class Host:
 
     def section(self) -> dict[str, Any]:
         """The cloud, in cloudgraft's configuration."""
+        return {**self.cloud(), "engine": {"observeEvery": "2s"}}
+
+    def cloud(self) -> dict[str, Any]:
+        """The part of it that the driver reads."""
         return {
             "driver": "libvirt",
             "uri": self._daemon.uri,
@@ -76,7 +80,6 @@ class Host:
             "cpuMode": "maximum",
             "consoleLogDirectory": str(self._daemon.consoles),
             "shapes": {"node": {"cpu": 2, "memory": "1536Mi"}},
-            "engine": {"observeEvery": "2s"},
         }
 
     def machine(self) -> dict[str, Any]:

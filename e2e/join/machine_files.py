@@ -56,9 +56,12 @@ StartLimitInterval=0
 WantedBy=multi-user.target
 """
 
+# The image lacks what resizes disks and makes keys of a host, which cloud-init would call an error.
 _CLOUD_INIT: Final = """datasource_list: [NoCloud, None]
 network: {config: disabled}
 manage_etc_hosts: true
+resize_rootfs: false
+ssh_genkeytypes: []
 """
 
 _NETWORK: Final = """[Match]
