@@ -47,6 +47,7 @@ def check_cloud_init(report: Report, *, status: str = "done") -> None:
     said = json.loads(report["/run/report/status.json"].text)
     errors = said["errors"]
     assert said["status"] == status, f"cloud-init is {said['status']} and not {status}: {errors}"
+    assert status == "error" or not said["recoverable_errors"], f"cloud-init warns: {said['recoverable_errors']}"
     assert bool(errors) == (status == "error"), f"cloud-init has the errors {errors}"
     schema = report["/run/report/schema"].text
     assert "Valid schema user-data" in schema, f"cloud-init says of the user data: {schema}"

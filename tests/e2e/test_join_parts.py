@@ -81,7 +81,10 @@ def test_the_files_of_a_report_have_their_owner_and_mode(reports: Reports) -> No
 
 
 def cloud_init_says(schema: str = "Valid schema user-data", **status: Any) -> Report:
-    texts = {"status.json": json.dumps({"status": "done", "errors": [], **status}), "schema": schema}
+    texts = {
+        "status.json": json.dumps({"status": "done", "errors": [], "recoverable_errors": {}, **status}),
+        "schema": schema,
+    }
     return {
         f"/run/report/{name}": ReportedFile(text=text, mode=0o644, owner="root:root") for name, text in texts.items()
     }
@@ -93,6 +96,7 @@ def test_cloud_init_is_believed_when_it_finds_fault() -> None:
     for report in (
         cloud_init_says(status="error", errors=["runcmd"]),
         cloud_init_says(errors=["runcmd"]),
+        cloud_init_says(recoverable_errors={"WARNING": ["no such key"]}),
         cloud_init_says("Invalid schema: user-data"),
     ):
         with pytest.raises(AssertionError, match="cloud-init"):
