@@ -36,6 +36,8 @@ exec {qemu} "$@"
 _KERNEL_ARGUMENTS: Final = (
     "root=/dev/vda rw console=ttyS0 panic=1 quiet mitigations=off"
     " systemd.condition_needs_update=0 systemd.mask=serial-getty@ttyS0.service"  # neither is worth its time here
+    # On a busy host even systemd's journal takes longer to start than systemd waits for a service.
+    " systemd.default_timeout_start_sec=3600 systemd.service_watchdogs=no"
 )
 
 
