@@ -15,7 +15,7 @@
 #   make e2e-matrix  the same for every release; resumable, for hours
 #   make e2e-rollover  two replicas updated from the previous release and back under the real autoscaler; needs Go
 #   make e2e-certificates  the real cert-manager makes the chart's certificates and renews them under load; needs Go
-#   make e2e-join real machines join: Debian boots in QEMU, with its own kubeadm and kubelet; needs root, Go and libvirt
+#   make e2e-join real machines join: Debian boots in QEMU with the ready-made user data; needs root, Go and libvirt
 #   make check    ruff, mypy, import-linter, generated code is current
 #   make docs-site  docs/ as a site in site/, with search and without files from elsewhere; links are checked
 #   make walk     which modules five flows through a server pass, from the call to its end

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from clouds.servers.libvirtd import Libvirtd
 from e2e.join.machine_image import MachineImage
+from e2e.join.reports import Reports
 
 __all__ = ["HOST", "Host"]
 
@@ -35,6 +36,8 @@ exec {qemu} "$@"
 _KERNEL_ARGUMENTS: Final = (
     "root=/dev/vda rw console=ttyS0 panic=1 quiet mitigations=off"
     " systemd.condition_needs_update=0 systemd.mask=serial-getty@ttyS0.service"  # neither is worth its time here
+    # On a busy host even systemd's journal takes longer to start than systemd waits for a service.
+    " systemd.default_timeout_start_sec=3600 systemd.service_watchdogs=no"
 )
 
 
@@ -45,9 +48,11 @@ class Host:
         qemu = shutil.which("qemu-system-x86_64")
         self._daemon = Libvirtd(directory, emulator=_EMULATOR.replace("{qemu}", str(qemu)))
         self._image = image
+        self.reports = Reports()
 
     def start(self) -> None:
-        """Starts the daemon, with the image in its pool."""
+        """Starts the daemon, with the image in its pool, and the server for what machines report."""
+        self.reports.start()
         files = {_IMAGE: self._image.disk, "vmlinuz": self._image.kernel, "initrd.img": self._image.initrd}
         for name, path in files.items():
             target = self._daemon.images / name
@@ -59,9 +64,14 @@ class Host:
     def stop(self) -> None:
         """Ends all that runs. Consoles are kept with the logs."""
         self._daemon.stop()
+        self.reports.stop()
 
     def section(self) -> dict[str, Any]:
         """The cloud, in cloudgraft's configuration."""
+        return {**self.cloud(), "engine": {"observeEvery": "2s"}}
+
+    def cloud(self) -> dict[str, Any]:
+        """The part of it that the driver reads."""
         return {
             "driver": "libvirt",
             "uri": self._daemon.uri,
@@ -72,14 +82,18 @@ class Host:
             "cpuMode": "maximum",
             "consoleLogDirectory": str(self._daemon.consoles),
             "shapes": {"node": {"cpu": 2, "memory": "1536Mi"}},
-            "engine": {"observeEvery": "2s"},
         }
 
     def machine(self) -> dict[str, Any]:
         """The section ``machine`` of a group."""
         files = {"kernel": "vmlinuz", "initrd": "initrd.img"}
         boot = {key: str(self._daemon.images / name) for key, name in files.items()}
-        return {"shape": "node", "boot": {**boot, "cmdline": _KERNEL_ARGUMENTS}}
+        return {"shape": "node", "boot": {**boot, "cmdline": f"{_KERNEL_ARGUMENTS} report={self.address}"}}
+
+    @property
+    def address(self) -> str:
+        """Where machines find the server for their reports."""
+        return f"http://{HOST}:{self.reports.port}"
 
     def running(self) -> list[str]:
         """The domains that run."""

@@ -1,4 +1,4 @@
-"""What a machine's image has beside packages and programs: as any image has that is made for kubeadm."""
+"""What a machine's image has beside packages and programs: as any image for kubeadm, and a report of its own."""
 
 from __future__ import annotations
 
@@ -56,9 +56,12 @@ StartLimitInterval=0
 WantedBy=multi-user.target
 """
 
+# The image lacks what resizes disks and makes keys of a host, which cloud-init would call an error.
 _CLOUD_INIT: Final = """datasource_list: [NoCloud, None]
 network: {config: disabled}
 manage_etc_hosts: true
+resize_rootfs: false
+ssh_genkeytypes: []
 """
 
 _NETWORK: Final = """[Match]
@@ -71,6 +74,38 @@ DHCP=ipv4
 UseDNS=no
 """
 
+# Once cloud-init is done: what it says of itself and of the user data, and the files that the user data is about. One
+# archive has it all, with the owner and the mode of each file.
+_REPORT: Final = """#!/bin/sh
+for word in $(cat /proc/cmdline); do
+  case $word in report=*) address=${word#report=}/$(hostname) ;; esac
+done
+mkdir -p /run/report
+cloud-init status --wait --format json >/run/report/status.json
+cloud-init schema --system >/run/report/schema 2>&1
+systemctl show --property Id,ActiveState,UnitFileState k3s-agent.service rke2-agent.service >/run/report/units
+cd /
+find etc/rancher etc/kubernetes/cloudgraft-join.yaml opt/record run/report \\
+  var/lib/cloudgraft var/log/cloudgraft-join.log -type f 2>/dev/null |
+  tar --create --file /run/report.tar --files-from -
+curl -sS --fail --retry 9 --retry-all-errors --upload-file /run/report.tar "$address"
+"""
+
+_REPORT_UNIT: Final = """[Unit]
+Description=Says what has become of the user data
+After=cloud-final.service
+ConditionKernelCommandLine=report
+
+[Service]
+Type=oneshot
+ExecStart=/bin/sh /usr/lib/report.sh
+StandardOutput=journal+console
+TimeoutStartSec=infinity
+
+[Install]
+WantedBy=cloud-init.target
+"""
+
 FILES: Final[Mapping[str, str]] = {
     "etc/cloud/cloud.cfg.d/90-image.cfg": _CLOUD_INIT,
     "etc/cni/net.d/10-pods.conflist": json.dumps(_BRIDGE, indent=2),
@@ -80,5 +115,7 @@ FILES: Final[Mapping[str, str]] = {
     "etc/resolv.conf": "",
     "etc/sysctl.d/90-kubernetes.conf": "net.ipv4.ip_forward = 1\n",
     "etc/systemd/network/10-dhcp.network": _NETWORK,
+    "usr/lib/report.sh": _REPORT,
     "usr/lib/systemd/system/kubelet.service": _KUBELET,
+    "usr/lib/systemd/system/report.service": _REPORT_UNIT,
 }

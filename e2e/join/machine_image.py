@@ -106,7 +106,7 @@ def _make(work: Path, programs: Mapping[str, bytes], source: Path, found: Machin
         _write(root / "usr/bin" / name, content, mode=0o755)
     _run("gcc", "-static", "-Os", "-o", str(work / "waits"), str(source))
     _write(root / ARCHIVE, archive((work / "waits").read_bytes(), [PAUSE, WORKLOAD]))
-    _in_tree(root, "systemctl", "enable", "systemd-networkd", "containerd", "kubelet")
+    _in_tree(root, "systemctl", "enable", "systemd-networkd", "containerd", "kubelet", "report")
     _in_tree(root, "apt-get", "clean")
     (root / "usr/sbin/policy-rc.d").unlink()
     for link, target in {"vmlinuz": found.kernel, "initrd.img": found.initrd}.items():

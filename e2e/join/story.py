@@ -17,6 +17,7 @@ from e2e.config import document, taint
 from e2e.join.cluster import bootstrap_secrets, prepare
 from e2e.join.host import HOST, Host
 from e2e.join.machine_files import ARCHIVE, WORKLOAD
+from e2e.join.reports import check_cloud_init
 from e2e.kubectl import kubectl
 from e2e.kubernetes import GROUP_LABEL, Workload
 from e2e.processes import Program, free_ports
@@ -26,9 +27,11 @@ __all__ = ["AT_ONCE", "SECOND_TRY", "tell_story"]
 
 AT_ONCE: Final = "at-once"
 SECOND_TRY: Final = "second-try"  # its machines do not find the API server before their first try has failed
-_PATIENCE: Final = 25 * 60.0  # seconds to a pod that runs; kubeadm alone looks for an API server for five minutes
+_PATIENCE: Final = 60 * 60.0  # seconds to a pod that runs; kubeadm alone looks for an API server for five minutes
+_TOKEN_TTL: Final = "60m"  # a machine in software takes its time
 _TAINT: Final = "e2e.example/dedicated"
 _FAILED_TRY: Final = "try 1 failed"
+_GAVE_UP: Final = "cloudgraft: gave up"
 _ROOT: Final = Path(__file__).resolve().parents[2]
 
 
@@ -48,7 +51,7 @@ def tell_story(stage: Stage, host: Host, kubeadm: Path, *, version: str, groups:
     server = f"https://{HOST}:{port}"
     prepare(stage.plane, stage.cluster, kubeadm, stage.directory, version=version, server=server)
     stage.start_server(_document(stage, host, server, f"https://{HOST}:{late_port}"))
-    stage.start_autoscaler(max_node_provision_time="30m", scale_down_unneeded_time="10s")
+    stage.start_autoscaler(max_node_provision_time="60m", scale_down_unneeded_time="10s")
     forwarder = Program(
         "forwarder",
         [sys.executable, "-m", "e2e.join.forwarder", str(late_port), port],
@@ -61,6 +64,7 @@ def tell_story(stage: Stage, host: Host, kubeadm: Path, *, version: str, groups:
     secrets = _come(stage, host, lives, forwarder, begin, tell)
     _check_nodes(stage, host, lives)
     _check_consoles(host, lives, secrets)
+    _check_reports(stage, host, lives)
     tell("kubectl get nodes -o wide\n" + kubectl(stage.plane, "get", "nodes", "-o", "wide"))
     tell(
         "kubectl get pods -o wide\n" + kubectl(stage.plane, "-n", stage.cluster.namespace, "get", "pods", "-o", "wide")
@@ -90,6 +94,7 @@ def _document(stage: Stage, host: Host, server: str, late_server: str) -> dict[s
         join={
             "template": "kubeadm",
             "server": server,
+            "token": {"ttl": _TOKEN_TTL},
             "values": {"commands": [f"ctr --namespace k8s.io images import /{ARCHIVE}"]},
         },
     )
@@ -114,6 +119,7 @@ def _come(stage: Stage, host: Host, lives: list[Life], forwarder: Program, begin
     def look() -> bool:
         secrets.update(bootstrap_secrets(stage.cluster))
         for life in lives:
+            assert _GAVE_UP not in host.console(life.name), f"{life.name} gave up: {host.console(life.name)[-800:]}"
             for state, is_reached in _states(stage, host, life).items():
                 if state not in life.seen and is_reached():
                     _saw(life, state, begin, tell)
@@ -181,6 +187,16 @@ def _check_consoles(host: Host, lives: list[Life], secrets: set[str]) -> None:
         console = host.console(life.name)
         assert not any(secret in console for secret in secrets), f"the console of {life.name} shows a token"
         assert "cloudgraft: joined in try" in console, f"the console of {life.name} does not show that it has joined"
+
+
+def _check_reports(stage: Stage, host: Host, lives: list[Life]) -> None:
+    names = [life.name for life in lives]
+    stage.until(lambda: all(map(host.reports.of, names)), "all machines report", seconds=_PATIENCE)
+    for life in lives:
+        report = host.reports.of(life.name)
+        assert report is not None
+        check_cloud_init(report)
+        assert "/etc/kubernetes/cloudgraft-join.yaml" not in report, f"{life.name} keeps its token in a file"
 
 
 def _go(stage: Stage, host: Host, lives: list[Life], tell: Tell) -> None:
