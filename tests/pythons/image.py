@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +30,8 @@ def run_in_image(run: Run, *, base: str, builder: str, native_venv: Path) -> Non
     """Builds the image and runs both in it. Raises CannotBuildError, StepFailedError."""
     image = build_image(find_builder(builder), base=base, native_venv=native_venv, python=Path(sys.executable))
     with open_box(image, run.directory) as opened:
-        box = opened.with_volume(run.directory / "volume")
+        # Tests write more to /tmp than programs do. Elsewhere the paths of their sockets would be too long.
+        box = replace(opened.with_volume(run.directory / "volume"), memory="4g")
         environment = box.configuration.environment
         version = run.step("python --version", _inside(box, "python", "--version"))
         native = "with" if image.has_native else "without"
@@ -41,11 +42,8 @@ def run_in_image(run: Run, *, base: str, builder: str, native_venv: Path) -> Non
             _add_test_tools(run, Room(root=box.root, directory="/"), environment)
             owner = _owner(box)
             copy_clean(box.data / _CLONE, owner)
-            (box.data / "tmp").mkdir()
-            os.chown(box.data / "tmp", *owner)
-            # The volume takes what the tests write: /tmp is small there, and is memory. As in make, what was compiled
-            # is kept: hundreds of processes use it.
-            begin = f'cd {_CLONE} && export TMPDIR="$PWD/../tmp" && unset PYTHONDONTWRITEBYTECODE'
+            # As in make, what was compiled is kept: hundreds of processes use it.
+            begin = f"cd {_CLONE} && unset PYTHONDONTWRITEBYTECODE"
             where = run.step("find cloudgraft", _inside(box, "sh", "-c", f"{begin} && {_WHERE}")).strip()
             if not where.startswith(_INSTALLED):
                 raise StepFailedError(f"find cloudgraft: FAILED, the tests would use {where} and not the image's")
