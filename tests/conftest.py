@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Generator
 from typing import Final
 
@@ -23,6 +24,10 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 settings.register_profile("exploring", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=False)
 settings.register_profile("same", settings.get_profile("exploring"), derandomize=True)
 settings.load_profile("same")
+
+# A script's job in the background ignores Ctrl-C, and so do all programs that it starts. Those of tests must not.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 gc.disable()  # until all is collected: to look for garbage in what is imported took a third of that time
 

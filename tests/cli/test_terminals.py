@@ -28,6 +28,7 @@ from tests.needs import needs_terminal
 
 PROGRAM = [sys.executable, "-m", "cloudgraft.cli"]
 PATIENCE = 50  # seconds
+HTTP2_SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # an empty frame, with which every HTTP/2 server begins
 
 
 @pytest.fixture
@@ -95,16 +96,24 @@ def test_a_full_disk_is_one_line_and_no_traceback(words: str, journal: str) -> N
 # -- Ctrl-C ------------------------------------------------------------------------------------------------------------
 
 
+def connected(silent: socket.socket) -> socket.socket:
+    """A connection to a server that answers no call. Without this greeting gRPC would give it up after 20 seconds."""
+    silent.settimeout(PATIENCE)
+    connection, _ = silent.accept()
+    connection.sendall(HTTP2_SETTINGS)
+    return connection
+
+
 def test_ctrl_c_ends_a_waiting_command_with_the_exit_code_of_shells() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        silent.settimeout(PATIENCE)
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         command = [*PROGRAM, "call", "NodeGroups", "--timeout", "10m", "--address", address]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            connection, _ = silent.accept()  # from here on it waits for an answer
+        with (
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process,
+            connected(silent),  # from here on it waits for an answer
+        ):
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=PATIENCE)
-            connection.close()
     assert (process.returncode, out, err) == (130, b"", b"interrupted\n")
 
 
@@ -189,11 +198,12 @@ def test_a_command_that_waits_says_so_on_a_terminal() -> None:
         with subprocess.Popen(command, env=environment(TERM="xterm"), stdout=theirs, stderr=theirs) as process:
             os.close(theirs)
             seen = b""
-            while b"waiting for the server" not in seen and (data := _read(ours)):
-                seen += data
-            process.send_signal(signal.SIGINT)
-            while data := _read(ours):
-                seen += data
+            with connected(silent):
+                while b"waiting for the server" not in seen and (data := _read(ours)):
+                    seen += data
+                process.send_signal(signal.SIGINT)
+                while data := _read(ours):
+                    seen += data
     os.close(ours)
     assert b"waiting for the server" in seen
     assert process.returncode == 130, seen.decode()

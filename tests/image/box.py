@@ -22,12 +22,12 @@ __all__ = ["Box", "Configuration", "open_box"]
 # The volume is where the manifests have it.
 _ENTER: Final = """
 set -eu
-root=$1 at=$2 data=$3 user=$4
-shift 4
+root=$1 at=$2 data=$3 user=$4 memory=$5
+shift 5
 mount --bind "$root" "$at"
 mount -t proc proc "$at/proc"
 mount --rbind /dev "$at/dev"
-mount -t tmpfs -o nosuid,nodev,mode=1777,size=64m tmpfs "$at/tmp"
+mount -t tmpfs -o nosuid,nodev,mode=1777,size="$memory" tmpfs "$at/tmp"
 # The volume's directory is no part of the image: containers are given it by their runtime.
 mount -t tmpfs -o mode=755 tmpfs "$at/var/lib"
 mkdir "$at/var/lib/cloudgraft"
@@ -55,11 +55,13 @@ class Box:
     at: Path  # where it is mounted, in the namespace of each command only
     data: Path
     configuration: Configuration
+    memory: str = "64m"  # of /tmp
 
     def command(self, *words: str) -> Sequence[str | Path]:
         """As it is to be started outside, for a command line inside."""
         unshare = ("unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child")
-        entered = ("sh", "-c", _ENTER, "-", self.root, self.at, self.data, self.configuration.user)
+        places = (self.root, self.at, self.data)
+        entered = ("sh", "-c", _ENTER, "-", *places, self.configuration.user, self.memory)
         return *unshare, *entered, "env", "-i", *(f"{k}={v}" for k, v in self.configuration.environment.items()), *words
 
     def with_volume(self, data: Path) -> Box:

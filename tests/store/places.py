@@ -74,7 +74,7 @@ class PostgresPlace(Place):
         self.url = url
 
     def database(self) -> Database:
-        return PostgresDatabase(PostgresAddress.parse(self.url))
+        return PostgresDatabase(PostgresAddress.parse(self.url), patient=True)
 
     def lease(self, *, seconds: float = 15.0) -> Lease:
         self._leases.append(Lease(self.url, seconds=seconds))

@@ -40,6 +40,7 @@ class Market(Cloud):
         super().__init__(DriverTraits(catalog_lasts=lasts))
         self.price: str | None = "0.10"
         self.asked = 0
+        self.waiting = 0
         self.error: Exception | None = None
         self.go_on = asyncio.Event()
         self.go_on.set()
@@ -50,7 +51,9 @@ class Market(Cloud):
 
     async def prices(self) -> Sequence[Price]:
         self.asked += 1
+        self.waiting += 1
         await self.go_on.wait()
+        self.waiting -= 1
         if self.error is not None:
             raise self.error
         return [] if self.price is None else [Price(shape="S", hourly=Decimal(self.price), currency="EUR")]
@@ -139,10 +142,10 @@ async def test_a_cloud_whose_prices_are_slow_is_listed_as_often(tmp_path: Path) 
             return condition
 
         cloud.go_on.clear()
-        await until(lambda: looked(cloud.asked > 1), what="prices are asked for anew")
-        lists = cloud.lists
+        await until(lambda: looked(cloud.waiting == 1), what="prices are asked for anew")
+        asked, lists = cloud.asked, cloud.lists
         await until(lambda: looked(cloud.lists > lists + 2), what="lists go on")
-        assert cloud.asked == 2, "one question at a time"
+        assert cloud.asked == asked, "one question at a time"
 
 
 # -- how long a create may take ----------------------------------------------------------------------------------------
