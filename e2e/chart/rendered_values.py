@@ -29,7 +29,7 @@ _CHOICES: Final = Choices(
     namespace="kube-system",
     certificates="job",
     autoscaler_release="1.35.0",
-    image="registry.example:5000/cloudgraft:0.1.0",
+    image="registry.example:5000/cloudgraft:0.2.0",
 )
 
 

@@ -39,7 +39,7 @@ def command() -> None:
     "render",
     epilog=examples(
         "deploy render --config cloudgraft.yaml --to values.yaml",
-        "deploy render --image registry.example/cloudgraft:0.1.0 --autoscaler-release 1.35 --to values.yaml",
+        "deploy render --image registry.example/cloudgraft:0.2.0 --autoscaler-release 1.35 --to values.yaml",
         "deploy render --manifests --to manifests.yaml",
     ),
 )
