@@ -22,7 +22,6 @@ from cloudgraft.certs.issue import Validity, new_authority
 from cloudgraft.joining.claims import JoinPlan, NewMachine, ready_made
 from cloudgraft.joining.user_data import UserDataMaker
 from cloudgraft.sdk.types import Taint
-from clouds.servers.libvirt_driving import driver_of, spec_of
 from e2e.build import Tell
 from e2e.join.host import Host
 from e2e.join.installers import CALLS, CONFIG_SEEN, NO_RELEASE, RECORD, failing, working
@@ -74,6 +73,8 @@ AGENTS: Final[Mapping[str, Agent]] = {
 
 def check_agents(template: str, directory: Path, image: MachineImage, tell: Tell) -> None:
     """Raises AssertionError when something is not as the template promises."""
+    from clouds.servers.libvirt_driving import driver_of, spec_of  # noqa: PLC0415 - it needs libvirt
+
     directory.mkdir()
     host = Host(directory, image)
     joins, fails = f"{template}-joins", f"{template}-fails"

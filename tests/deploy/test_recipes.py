@@ -25,6 +25,7 @@ def test_recipes_use_every_template_that_is_not_for_helm_alone() -> None:
         "dock/service.yaml",
         "monitoring/dashboards.yaml",
         "monitoring/service-monitor.yaml",
+        "simcloud/simcloud.yaml",
     }
 
 
