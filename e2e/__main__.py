@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from e2e.build import CannotBuildError, build, recipes_for
+from e2e.build import CannotBuildError, build_all
 from e2e.command_line import binaries_option, exit_code, stop_in_order, tell
 from e2e.modules import AUTOSCALERS, CONTROL_PLANES, NEWEST_CONTROL_PLANE, NEWEST_RELEASE, ControlPlaneVersion, Release
 from e2e.runner import Outcome, Result, Runner
@@ -98,9 +98,7 @@ def _can_be_built(work: Sequence[tuple[str, int]], version: ControlPlaneVersion,
     wanted_ones: list[Release | ControlPlaneVersion] = [version]
     wanted_ones += [AUTOSCALERS[name] for name in {name for name, _ in work} - given.keys()]
     try:
-        for wanted in wanted_ones:
-            for recipe in recipes_for(wanted):
-                build(recipe, tell)
+        build_all(tell, *wanted_ones)
     except CannotBuildError:
         return False
     return True

@@ -26,6 +26,7 @@ __all__ = [
     "Recipe",
     "Tell",
     "build",
+    "build_all",
     "cache_directory",
     "go_mod",
     "node_recipe",
@@ -124,6 +125,11 @@ def build(recipe: Recipe, tell: Tell, *, cache: Path | None = None) -> Mapping[s
         if missing:
             _build(recipe, missing, root, tell)
     return binaries
+
+
+def build_all(tell: Tell, *wanted: Release | ControlPlaneVersion) -> dict[str, Path]:
+    """The programs of autoscalers and control planes, as :func:`build` gives them."""
+    return {name: path for one in wanted for recipe in recipes_for(one) for name, path in build(recipe, tell).items()}
 
 
 @contextmanager

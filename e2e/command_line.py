@@ -1,20 +1,35 @@
-"""What both commands have in common: an option, progress, and what the exit code says."""
+"""What the commands have in common: options, progress, a directory for logs, and what the exit code says."""
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NoReturn
 
 import click
 
+from e2e.build import CannotBuildError
 from e2e.modules import AUTOSCALERS
 from e2e.runner import Outcome, Result
 
-__all__ = ["FAILED", "NOT_RUN", "binaries_option", "exit_code", "stop_in_order", "tell"]
+__all__ = [
+    "FAILED",
+    "NOT_RUN",
+    "binaries_option",
+    "exit_code",
+    "keep_option",
+    "logs_directory",
+    "not_run",
+    "stop_in_order",
+    "tell",
+]
 
 FAILED: Final = 1
 NOT_RUN: Final = 3  # something could not be built: neither passed nor failed
@@ -35,6 +50,36 @@ def _binaries(_context: click.Context, _option: click.Parameter, values: Sequenc
 binaries_option = click.option(
     "--binary", callback=_binaries, multiple=True, metavar="RELEASE=PATH", help="An autoscaler that you have built."
 )
+
+keep_option = click.option("--keep", is_flag=True, help="Keep all logs, also when everything passes.")
+
+
+@contextmanager
+def logs_directory(name: str, *, keep: bool) -> Iterator[Path]:
+    """Yields a directory for logs, and ends the program when the block fails, with the exit code of that.
+
+    When the block passes, the directory is removed, unless ``keep``.
+    """
+    directory = Path(tempfile.mkdtemp(prefix=f"cloudgraft-{name}-"))
+    try:
+        yield directory
+    except CannotBuildError as error:
+        shutil.rmtree(directory)
+        not_run(str(error))
+    except Exception as error:  # noqa: BLE001 - whatever it was, the logs say more
+        (directory / "failure.txt").write_text("".join(traceback.format_exception(error)), "utf-8")
+        tell(f"failed: {str(error) or type(error).__name__}\nlogs: {directory}")
+        sys.exit(FAILED)
+    if keep:
+        tell(f"logs: {directory}")
+    else:
+        shutil.rmtree(directory)
+
+
+def not_run(why: str) -> NoReturn:
+    """Ends the program, which could not be run here."""
+    tell(f"not run: {why}")
+    sys.exit(NOT_RUN)
 
 
 def tell(message: str) -> None:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e.build import CannotBuildError, Tell, build, recipes_for
+from e2e.build import CannotBuildError, Tell, build_all
 from e2e.control_plane import ControlPlane, control_plane
 from e2e.modules import ControlPlaneVersion, Release
 from e2e.processes import ProgramError
@@ -84,15 +84,12 @@ class Runner:
         key = repr(wanted)
         if key in self._cannot:
             raise CannotBuildError(self._cannot[key])
-        found: dict[str, Path] = {}
         try:
-            for recipe in recipes_for(wanted):
-                found |= build(recipe, self._tell)
+            return build_all(self._tell, wanted)
         except CannotBuildError as error:
             self._cannot[key] = str(error)
             self._tell(f"not run: {error}")
             raise
-        return found
 
     def _play(self, planes: Mapping[str, Path], binary: Path, release: Release, scenario: Scenario) -> Result:
         self._count += 1

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
-import tempfile
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 
-from e2e.build import CannotBuildError, build, recipes_for
+from e2e.build import build, build_all
 from e2e.certificates import cert_manager, issuer_of_ones_own, story
 from e2e.certificates.cert_manager import CertManager
 from e2e.certificates.pods import Pods
 from e2e.certificates.release import Release
-from e2e.command_line import FAILED, NOT_RUN, stop_in_order, tell
+from e2e.command_line import keep_option, logs_directory, stop_in_order, tell
 from e2e.config import cloud, node_group
 from e2e.control_plane import control_plane
 from e2e.helm import Helm
@@ -38,7 +34,7 @@ _NAMESPACE: Final = "autoscaling"
     type=click.Choice(list(cert_manager.RELEASES)),
     help="Which release; may be given several times.  [default: all]",
 )
-@click.option("--keep", is_flag=True, help="Keep all logs, also when everything passes.")
+@keep_option
 def main(*, names: Sequence[str], keep: bool) -> None:
     """Let the real cert-manager make and renew the certificates that the chart asks for.
 
@@ -46,33 +42,13 @@ def main(*, names: Sequence[str], keep: bool) -> None:
     code is 0 when all is as it must be, 1 when something is not, and 3 when it could not be run here.
     """
     stop_in_order()
-    directory = Path(tempfile.mkdtemp(prefix="cloudgraft-certificates-"))
-    try:
+    with logs_directory("certificates", keep=keep) as directory:
         helm = Helm.built(tell)
-        programs = _programs()
+        programs = build_all(tell, CONTROL_PLANES[NEWEST_CONTROL_PLANE], AUTOSCALERS[NEWEST_RELEASE])
         for name in names or cert_manager.RELEASES:
             build(cert_manager.RELEASES[name].recipe, tell)
         for name in names or cert_manager.RELEASES:
             _run(cert_manager.RELEASES[name], helm, programs, directory / name)
-    except CannotBuildError as error:
-        tell(f"not run: {error}")
-        sys.exit(NOT_RUN)
-    except Exception as error:  # noqa: BLE001 - whatever it was, the logs say more
-        (directory / "failure.txt").write_text("".join(traceback.format_exception(error)), "utf-8")
-        tell(f"failed: {str(error) or type(error).__name__}\nlogs: {directory}")
-        sys.exit(FAILED)
-    if keep:
-        tell(f"logs: {directory}")
-    else:
-        shutil.rmtree(directory)
-
-
-def _programs() -> dict[str, Path]:
-    found: dict[str, Path] = {}
-    for wanted in (CONTROL_PLANES[NEWEST_CONTROL_PLANE], AUTOSCALERS[NEWEST_RELEASE]):
-        for recipe in recipes_for(wanted):
-            found |= build(recipe, tell)
-    return found
 
 
 def _run(wanted: CertManager, helm: Helm, programs: Mapping[str, Path], directory: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from e2e.build import CannotBuildError, build, recipes_for
+from e2e.build import CannotBuildError, build_all
 from e2e.chart import bad_values, installed, objects, releases, rendered_values
 from e2e.chart.configurations import Configurations
 from e2e.chart.modes import Combination, combinations, covering, of_the_page
@@ -34,9 +34,7 @@ def main() -> int:
     directory = Path(tempfile.mkdtemp(prefix="cloudgraft-chart-"))
     try:
         helm = Helm.built(tell)
-        programs: dict[str, Path] = {}
-        for recipe in recipes_for(CONTROL_PLANES[NEWEST_CONTROL_PLANE]):
-            programs |= build(recipe, tell)
+        programs = build_all(tell, CONTROL_PLANES[NEWEST_CONTROL_PLANE])
         cases = list(combinations())
         results = [
             _judge("the manifests of deploy/ are what the chart renders", lambda: map(str, stale(helm))),

@@ -13,17 +13,15 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import click
 
-from e2e.build import CannotBuildError, build, recipes_for
-from e2e.command_line import FAILED, NOT_RUN, binaries_option, stop_in_order, tell
+from e2e.build import CannotBuildError, build_all
+from e2e.command_line import binaries_option, keep_option, logs_directory, not_run, stop_in_order, tell
 from e2e.control_plane import control_plane
 from e2e.first_node import network, page
 from e2e.first_node.images import images
@@ -39,7 +37,7 @@ _APART: Final = "CLOUDGRAFT_E2E_APART"  # set once this runs in namespaces of it
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @binaries_option
-@click.option("--keep", is_flag=True, help="Keep all logs, also when everything passes.")
+@keep_option
 def main(*, binary: Mapping[str, Path], keep: bool) -> None:
     """Type the page "From an empty cluster to the first scaled node", on a real control plane.
 
@@ -47,28 +45,17 @@ def main(*, binary: Mapping[str, Path], keep: bool) -> None:
     """
     stop_in_order()
     if why := _missing():
-        tell(f"not run: {why}")
-        sys.exit(NOT_RUN)
+        not_run(why)
     try:
         programs = _built(binary)
     except CannotBuildError as error:
-        tell(f"not run: {error}")
-        sys.exit(NOT_RUN)
+        not_run(str(error))
     if _APART not in os.environ:  # only now: the builds needed this machine's network
         words = ["unshare", "--net", "--mount", sys.executable, "-m", "e2e.first_node", *sys.argv[1:]]
         os.execvpe(words[0], words, {**os.environ, _APART: "1"})
-    directory = Path(tempfile.mkdtemp(prefix="cloudgraft-first-node-"))
-    directory.chmod(0o755)  # pods are other users
-    try:
+    with logs_directory("first-node", keep=keep) as directory:
+        directory.chmod(0o755)  # pods are other users
         _run(directory, programs)
-    except Exception as error:  # noqa: BLE001 - whatever it was, the logs say more
-        (directory / "failure.txt").write_text(traceback.format_exc(), "utf-8")
-        tell(f"failed: {str(error) or type(error).__name__}\nlogs: {directory}")
-        sys.exit(FAILED)
-    if keep:
-        tell(f"logs: {directory}")
-    else:
-        shutil.rmtree(directory)
 
 
 def _missing() -> str:
@@ -82,13 +69,12 @@ def _missing() -> str:
 
 def _built(given: Mapping[str, Path]) -> dict[str, Path]:
     version = CONTROL_PLANES[NEWEST_CONTROL_PLANE]
-    programs = {name: path for recipe in recipes_for(version) for name, path in build(recipe, tell).items()}
+    programs = build_all(tell, version)
     release = AUTOSCALERS[page.release().rpartition(".")[0]]  # a patch release differs from another in little
     if release.name in given:
         programs["cluster-autoscaler"] = given[release.name]
     else:
-        (recipe,) = recipes_for(release)
-        programs |= build(recipe, tell)
+        programs |= build_all(tell, release)
     return {**programs, "helm": Helm.built(tell).binary}
 
 

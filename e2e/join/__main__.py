@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
-import tempfile
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from clouds.judges.libvirt import missing_programs
-from e2e.build import CannotBuildError, build, node_recipe, recipes_for
-from e2e.command_line import FAILED, NOT_RUN, stop_in_order, tell
+from e2e.build import build, build_all, node_recipe
+from e2e.command_line import keep_option, logs_directory, not_run, stop_in_order, tell
 from e2e.control_plane import control_plane
 from e2e.join.agents import AGENTS, check_agents
 from e2e.join.host import HOST, Host
@@ -29,7 +25,7 @@ _TEMPLATES = ("kubeadm", *AGENTS, "talos")
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--keep", is_flag=True, help="Keep all logs, also when everything passes.")
+@keep_option
 @click.option("--quick", is_flag=True, help="Leave out the machine whose first try fails, after five minutes.")
 @click.option(
     "--template", "templates", multiple=True, type=click.Choice(_TEMPLATES), help="Only this; may be repeated."
@@ -42,22 +38,9 @@ def main(*, keep: bool, quick: bool, templates: Sequence[str]) -> None:
     """
     stop_in_order()
     if why := "; ".join(filter(None, [missing_programs(), missing()])):
-        tell(f"not run: {why}")
-        sys.exit(NOT_RUN)
-    directory = Path(tempfile.mkdtemp(prefix="cloudgraft-join-"))
-    try:
+        not_run(why)
+    with logs_directory("join", keep=keep) as directory:
         _run(directory, templates or _TEMPLATES, [AT_ONCE] if quick else [AT_ONCE, SECOND_TRY])
-    except CannotBuildError as error:
-        tell(f"not run: {error}")
-        sys.exit(NOT_RUN)
-    except Exception as error:  # noqa: BLE001 - whatever it was, the logs say more
-        (directory / "failure.txt").write_text("".join(traceback.format_exception(error)), "utf-8")
-        tell(f"failed: {str(error) or type(error).__name__}\nlogs: {directory}")
-        sys.exit(FAILED)
-    if keep:
-        tell(f"logs: {directory}")
-    else:
-        shutil.rmtree(directory)
 
 
 def _run(directory: Path, templates: Sequence[str], groups: Sequence[str]) -> None:
@@ -76,8 +59,7 @@ def _run(directory: Path, templates: Sequence[str], groups: Sequence[str]) -> No
 
 def _join(directory: Path, kubeadm: Path, image: MachineImage, groups: Sequence[str]) -> None:
     version, release = CONTROL_PLANES[NEWEST_CONTROL_PLANE], AUTOSCALERS[NEWEST_RELEASE]
-    programs = {name: path for recipe in recipes_for(version) for name, path in build(recipe, tell).items()}
-    autoscaler = {name: path for recipe in recipes_for(release) for name, path in build(recipe, tell).items()}
+    programs = build_all(tell, version, release)
     host = Host(directory, image)
     with control_plane(programs, directory / "control-plane", guests_see=HOST) as plane:
         try:
@@ -85,7 +67,7 @@ def _join(directory: Path, kubeadm: Path, image: MachineImage, groups: Sequence[
             with stage(
                 plane,
                 release=release,
-                binary=autoscaler["cluster-autoscaler"],
+                binary=programs["cluster-autoscaler"],
                 directory=directory / "stage",
                 namespace="join",
             ) as world:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
-import sys
-import tempfile
-import traceback
 from pathlib import Path
 
 import click
 
-from e2e.build import CannotBuildError, build, recipes_for
-from e2e.command_line import FAILED, NOT_RUN, stop_in_order, tell
+from e2e.build import build_all
+from e2e.command_line import keep_option, logs_directory, stop_in_order, tell
 from e2e.control_plane import control_plane
 from e2e.modules import AUTOSCALERS, CONTROL_PLANES, NEWEST_CONTROL_PLANE, NEWEST_RELEASE
 from e2e.rollover.previous_release import PREVIOUS, CannotInstallError, InstalledRelease, install
@@ -25,7 +21,7 @@ __all__ = ["main"]
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--from", "revision", default=PREVIOUS, metavar="REV", help="The previous release.  [default: 0.1.0]")
 @click.option("--scan-interval", default="10s", show_default=True, help="Of the autoscaler; its own default is 10s.")
-@click.option("--keep", is_flag=True, help="Keep all logs, also when everything passes.")
+@keep_option
 def main(*, revision: str, scan_interval: str, keep: bool) -> None:
     """Update two replicas on PostgreSQL from the previous release to this one and back, under the real autoscaler.
 
@@ -33,20 +29,8 @@ def main(*, revision: str, scan_interval: str, keep: bool) -> None:
     be run here: without Go, without PostgreSQL, or without the git history of the previous release.
     """
     stop_in_order()
-    directory = Path(tempfile.mkdtemp(prefix="cloudgraft-rollover-"))
-    try:
+    with logs_directory("rollover", keep=keep) as directory:
         _run(directory, revision, scan_interval)
-    except (CannotBuildError, CannotInstallError) as error:
-        tell(f"not run: {error}")
-        sys.exit(NOT_RUN)
-    except Exception as error:  # noqa: BLE001 - whatever it was, the logs say more
-        (directory / "failure.txt").write_text("".join(traceback.format_exception(error)), "utf-8")
-        tell(f"failed: {str(error) or type(error).__name__}\nlogs: {directory}")
-        sys.exit(FAILED)
-    if keep:
-        tell(f"logs: {directory}")
-    else:
-        shutil.rmtree(directory)
 
 
 def _run(directory: Path, revision: str, scan_interval: str) -> None:
@@ -55,8 +39,7 @@ def _run(directory: Path, revision: str, scan_interval: str) -> None:
     from tests.postgres import PostgresServer  # noqa: PLC0415 - needs what was just looked for
 
     version, release = CONTROL_PLANES[NEWEST_CONTROL_PLANE], AUTOSCALERS[NEWEST_RELEASE]
-    programs = {name: path for recipe in recipes_for(version) for name, path in build(recipe, tell).items()}
-    autoscaler = {name: path for recipe in recipes_for(release) for name, path in build(recipe, tell).items()}
+    programs = build_all(tell, version, release)
     old = install(revision, tell)
     with (
         PostgresServer.started() as postgres,
@@ -64,7 +47,7 @@ def _run(directory: Path, revision: str, scan_interval: str) -> None:
         stage(
             plane,
             release=release,
-            binary=autoscaler["cluster-autoscaler"],
+            binary=programs["cluster-autoscaler"],
             directory=directory / "stage",
             namespace="rollover",
         ) as world,

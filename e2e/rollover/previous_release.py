@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from e2e.build import Tell, cache_directory
+from e2e.build import CannotBuildError, Tell, cache_directory
 
 __all__ = ["PREVIOUS", "CannotInstallError", "InstalledRelease", "install", "requirement_lines"]
 
@@ -24,7 +24,7 @@ _POSTGRESQL: Final = ("psycopg", "psycopg-binary")  # the extra's packages, whic
 _LONGEST: Final = 15 * 60.0  # seconds, for one call of pip on a slow machine
 
 
-class CannotInstallError(Exception):
+class CannotInstallError(CannotBuildError):
     """A release is not to be had here. The text is one line for people."""
 
 
