@@ -17,6 +17,7 @@ BAD_VALUES: Final[tuple[tuple[Mapping[str, Any], str], ...]] = (
     ({"server": {"mode": "triple"}}, "at '/server/mode': value must be one of 'single', 'replicas', 'sidecar', 'none'"),
     ({"server": {"mode": "replicas"}}, "server.mode replicas needs server.postgresql.address"),
     ({"server": {**_REPLICAS, "replicas": 1}}, "at '/server/replicas': minimum: got 1, want 2"),
+    ({"server": {**_REPLICAS, "replicas": 3, "maxUnavailable": 1}}, "server.maxUnavailable must be 0, or at least"),
     ({"server": {**_REPLICAS, "postgresql": {"address": "db.example"}}}, "at '/server/postgresql/address'"),
     ({"server": {"config": "clouds: ["}}, "server.config is no YAML mapping"),
     ({"server": {"config": "none"}}, "server.config is no YAML mapping"),

@@ -203,7 +203,7 @@ def test_servers_that_share_no_journal_never_run_at_once(name: str) -> None:
         assert strategy == {"type": "Recreate"}
         return
     # With a surge, two new pods could wait for the lease of the old leader, and calls reach the wrong one.
-    assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+    assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "99%"}}
     container = manifests.pod["spec"]["containers"][0]
     assert "CLOUDGRAFT_ROLLOUT" in {variable["name"] for variable in container["env"]}
     assert container["readinessProbe"]["periodSeconds"] == 1

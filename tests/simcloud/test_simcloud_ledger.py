@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from cloudgraft.sdk import PreconditionError, Taint, UnavailableError
+from cloudgraft.sdk import CloudgraftError, PreconditionError, Taint, UnavailableError
 from cloudgraft.simcloud.cloud import SimulatedCloud
 from cloudgraft.simcloud.ledger import Ledger
 from cloudgraft.simcloud.options import MachineSettings, ShapeOptions, SimulatedOptions
@@ -131,3 +133,15 @@ def test_a_closed_cloud_says_so() -> None:
 def test_only_its_owner_reads_the_ledger_of_a_simulated_cloud(tmp_path: Path) -> None:
     Ledger(tmp_path / "cloud.db", ident="x").close()
     assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.iterdir())
+
+
+def test_a_second_ledger_of_a_file_takes_no_lock_from_the_first(tmp_path: Path) -> None:
+    """POSIX ends all locks of a process on a file when it closes any descriptor of it."""
+    path = tmp_path / "l.db"
+    first = Ledger(path, ident="a")
+    with pytest.raises(CloudgraftError):
+        Ledger(path, ident="a")
+    write = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"
+    other = subprocess.run([sys.executable, "-c", write, path], stderr=subprocess.PIPE, text=True, check=False)
+    assert "database is locked" in other.stderr
+    first.close()

@@ -76,8 +76,8 @@ class PostgresPlace(Place):
     def database(self) -> Database:
         return PostgresDatabase(PostgresAddress.parse(self.url), patient=True)
 
-    def lease(self, *, seconds: float = 15.0) -> Lease:
-        self._leases.append(Lease(self.url, seconds=seconds))
+    def lease(self, *, seconds: float = 15.0, rollout: str = "") -> Lease:
+        self._leases.append(Lease(self.url, seconds=seconds, rollout=rollout))
         return self._leases[-1]
 
     def journal(self, *, cluster: str = "", cluster_id: str | None = None, lease: Lease | None = None) -> SqlJournal:

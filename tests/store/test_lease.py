@@ -265,3 +265,19 @@ def _waits(server: PostgresServer, kind: str) -> bool:
         "AND application_name = 'cloudgraft'"
     )
     return bool(rows)
+
+
+async def test_whoever_does_not_hear_from_the_database_is_not_next(
+    place: PostgresPlace, ages: Callable[[float], None]
+) -> None:
+    """Another replica may have its place in line meanwhile, and may even lead."""
+    old, new = place.lease(), place.lease(rollout="new")
+    assert (await old.acquire(), await new.acquire()) == (1, None)
+    await new.find_leader()
+    assert new.is_next()
+    ages(14)
+    assert new.is_next()
+    ages(1)
+    assert not new.is_next()
+    await new.find_leader()
+    assert new.is_next()

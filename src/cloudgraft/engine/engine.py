@@ -19,7 +19,7 @@ from cloudgraft.engine.groups.desired import Composer, DesiredState, Joining
 from cloudgraft.engine.groups.resolution import Groups
 from cloudgraft.engine.groups.specs import EngineSettings
 from cloudgraft.engine.guards import DeleteGuard, GuardUsage, GuardUse, tally
-from cloudgraft.engine.leadership import Leadership, LeaseLike, SoleLease
+from cloudgraft.engine.leadership import HeldCalls, Leadership, LeaseLike, SoleLease
 from cloudgraft.engine.machines.identity import Identity
 from cloudgraft.engine.machines.states import was_released
 from cloudgraft.engine.machines.traces import MachineTraces
@@ -43,7 +43,6 @@ log = logging.getLogger("cloudgraft.engine")
 _MAINTENANCE: Final = "/maintenance"  # key of the engine's own task; no cloud can have this name
 _JOURNAL: Final = "/journal"
 _PROBE: Final = 1.0
-_LOOK: Final = 0.05  # seconds between two looks whether this replica leads
 _LAST_CALLS: Final = 2.0  # seconds that calls under way get when the process stops
 
 
@@ -77,6 +76,7 @@ class Engine:
         self._leadership = Leadership(
             lease or sole, on_elected=self._lead, on_fenced=self._follow, on_end=self._close_replies
         )
+        self._held_calls = HeldCalls(self._leadership)
         self._replies: list[ReadyReplies] = []
         self.writer = Writer(journal, self.fleet, self.clock, reload=self._load, on_fenced=self._leadership.fence)
         self.groups = Groups(self.fleet, self.writer, self.clock, desired_state)
@@ -211,13 +211,7 @@ class Engine:
 
         Whoever is still connected then should look for the leader elsewhere.
         """
-        if not self._leadership.is_next():
-            return
-        time = asyncio.get_running_loop().time
-        ends = time() + seconds
-        while self._leadership.is_next() and time() < ends:  # noqa: ASYNC110 - time ends it too, not only an event
-            await asyncio.sleep(_LOOK)
-        if not self._leadership.is_leader() and self.on_fenced is not None:
+        if await self._held_calls.wait(seconds) and self.on_fenced is not None:
             await self.on_fenced()
 
     def observes_only(self, cloud: str) -> bool:

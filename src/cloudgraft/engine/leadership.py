@@ -29,6 +29,7 @@ from cloudgraft.store.lease.lease_row import USABLE
 log = logging.getLogger("cloudgraft.engine")
 
 _NOT_LEADING: Final = -math.inf
+_LOOK: Final = 0.05  # seconds between two looks of a held call
 _LOST: Final = "the lease is lost, and another process may lead"
 _LATE: Final = "the lease ended before it could be renewed"
 
@@ -173,6 +174,7 @@ class Leadership:
         self._epoch: int | None = None
         self._is_settled = False
         self._has_led = False
+        self._has_failed = False  # to take over: then nobody should wait for it
         self._may_hold = False  # the lease may be ours in the database
         self._trouble = "not the leader: it has not been tried yet"
         self._reason = ""  # why the last leadership ended
@@ -215,7 +217,7 @@ class Leadership:
 
     def is_next(self) -> bool:
         """Whether this process is about to lead, in place of a leader of another rollout; see Succession."""
-        return not self._is_stopping and not self._has_led and self._lease.is_next()
+        return not (self._is_stopping or self._has_led or self._has_failed) and self._lease.is_next()
 
     # -- start and stop ----------------------------------------------------------------------------------------------
 
@@ -304,7 +306,7 @@ class Leadership:
             self._has_led = True
             self._first_is_over()
         else:
-            self._failure = error
+            self._failure, self._has_failed = error, True
             log.error("cannot take over", exc_info=error, extra={"epoch": self._epoch})
             self.fence(f"taking over failed: {_shown(error)}")
 
@@ -387,3 +389,39 @@ class Leadership:
 
 def _shown(error: BaseException) -> str:
     return error.message if isinstance(error, CloudgraftError) else str(error) or type(error).__name__
+
+
+class Succeeding(Protocol):
+    """What :class:`HeldCalls` asks of a Leadership."""
+
+    def is_next(self) -> bool:
+        """Whether this process is about to lead."""
+
+    def is_leader(self) -> bool:
+        """Whether it leads."""
+
+
+class HeldCalls:
+    """Holds calls back while this process is about to lead, so that those who made them need not try again."""
+
+    def __init__(self, leadership: Succeeding) -> None:
+        self._leadership = leadership
+        self._count = 0
+
+    async def wait(self, seconds: float) -> bool:
+        """Returns when this process leads, or is no longer about to; at the latest after ``seconds``.
+
+        True means that those who are connected should look for the leader elsewhere: this process does not lead, and
+        no other call waits for that on their connections.
+        """
+        if seconds <= 0 or not self._leadership.is_next():
+            return False
+        time = asyncio.get_running_loop().time
+        ends = time() + seconds
+        self._count += 1
+        try:
+            while self._leadership.is_next() and time() < ends:  # noqa: ASYNC110 - time ends it too, not only an event
+                await asyncio.sleep(_LOOK)
+        finally:
+            self._count -= 1
+        return not self._leadership.is_leader() and not (self._count and self._leadership.is_next())

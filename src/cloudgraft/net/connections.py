@@ -249,8 +249,7 @@ def _duplicate(descriptor: int) -> Iterator[socket.socket | None]:
         return
     try:
         connection = socket.socket(fileno=number)
-    except OSError:  # replaced meanwhile
-        os.close(number)
+    except OSError:  # replaced meanwhile: by a file perhaps, whose locks would end if this was closed
         yield None
         return
     with connection:

@@ -171,7 +171,8 @@ class Ledger:
 
 def _keep_to_owner(path: Path) -> None:
     """Makes the file, if it is not there, so that only its owner reads it; SQLite gives its other files that mode."""
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    with contextlib.suppress(FileExistsError):  # to close another descriptor of it would end SQLite's locks
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------

@@ -256,7 +256,7 @@ def _metadata(collector: Collector) -> Sequence[tuple[str, str]]:
         if not colon or not is_name or not value or not value.isprintable():
             raise PreconditionError(f"the file of headers {path} has a line that is not `Name: value`")
         headers.append((name.lower(), value))  # gRPC takes lower-case names only
-        hide(value)
+        hide(value, *value.split()[1:])  # an error of a collector may quote the token of `Bearer …` alone
     return headers
 
 

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from cloudgraft.engine.leadership import Leadership, SoleLease
+from cloudgraft.engine.leadership import HeldCalls, Leadership, SoleLease
 from cloudgraft.sdk.errors import InvalidArgumentError
 from tests.conditions import until
 from tests.engine.hand_timer import HandTimer, LeaseTable, TableLease, pass_time, pump
@@ -119,6 +119,59 @@ async def test_calls_are_waiting_for_whoever_is_next(a: Replica, table: LeaseTab
     await pass_time(timer, 1.0)
     assert lease.log.count("acquire") > 4  # others ask once a second
     await b.leadership.stop()
+
+
+async def test_whoever_failed_to_take_over_is_not_next_any_more(table: LeaseTable, timer: HandTimer) -> None:
+    """Else it would count as ready, while every call to it waits in vain."""
+    lease = TableLease(table, "b", timer)
+    lease.is_in_line = True
+    b = Replica(lease, timer)
+
+    def fail() -> None:
+        raise RuntimeError("broken")
+
+    b.election = fail
+    await b.leadership.start(is_patient=True)
+    await pass_time(timer, 1.0)
+    assert (b.leadership.is_next(), bool(b)) == (False, False)
+    assert "broken" in b.leadership.trouble()
+    await b.leadership.stop()
+
+
+class Succession:
+    """Of a replica that can be made to lead, or not to be next."""
+
+    def __init__(self) -> None:
+        self.next, self.leads = True, False
+
+    def is_next(self) -> bool:
+        return self.next
+
+    def is_leader(self) -> bool:
+        return self.leads
+
+
+async def test_a_short_call_ends_no_other_that_waits_beside_it() -> None:
+    replica = Succession()
+    calls = HeldCalls(replica)
+    long = asyncio.create_task(calls.wait(100.0))
+    assert await calls.wait(0.01) is False  # the connections stay: the long one still waits
+    assert await calls.wait(-0.5) is False  # no time left: it did not wait
+    replica.next, replica.leads = False, True
+    assert await long is False
+
+
+async def test_calls_that_waited_in_vain_end_their_connections_once() -> None:
+    calls = HeldCalls(Succession())
+    assert sorted(await asyncio.gather(*(calls.wait(0.01) for _ in range(5)))) == [False] * 4 + [True]
+
+
+async def test_calls_look_elsewhere_once_another_replica_leads() -> None:
+    replica = Succession()
+    waiting = asyncio.create_task(HeldCalls(replica).wait(100.0))
+    await asyncio.sleep(0)
+    replica.next = False
+    assert await waiting is True
 
 
 async def test_without_replicas_it_leads_from_start_to_stop(timer: HandTimer) -> None:

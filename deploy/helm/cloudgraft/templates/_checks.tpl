@@ -23,6 +23,9 @@
 {{- if and (eq $server "replicas") (not $v.server.postgresql.address) }}
 {{- fail "server.mode replicas needs server.postgresql.address, such as db.example/cloudgraft: replicas share a journal in PostgreSQL" }}
 {{- end }}
+{{- if and (eq $server "replicas") $v.server.maxUnavailable (lt (int $v.server.maxUnavailable) (sub (int $v.server.replicas) 1)) }}
+{{- fail "server.maxUnavailable must be 0, or at least server.replicas less one: with fewer, an update stops halfway, since the replicas that wait are never ready" }}
+{{- end }}
 {{- if and (has "nodeManager" $v.liqo.consumer) (not $v.nodeManager.enabled) }}
 {{- fail "liqo.consumer names nodeManager, which is not enabled: set nodeManager.enabled" }}
 {{- end }}

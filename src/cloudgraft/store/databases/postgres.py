@@ -43,6 +43,8 @@ _CONNECTING: Final[dict[str, Any]] = {
 # always: its limits do not apply between the messages of a pipeline, nor while it sends. See end_silent_holders.
 _HURRIED: Final = "-c statement_timeout=5000 -c lock_timeout=3000 -c idle_in_transaction_session_timeout=5000"
 _PATIENT: Final = "-c statement_timeout=0 -c lock_timeout=3000 -c idle_in_transaction_session_timeout=0"
+# The server too ends the session of a host that vanished, and with it the session's locks. Its default is two hours.
+_NOTICE: Final = "-c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3"
 # A commit must be on the disk of at least one server. A setting that is stronger than "on" is left alone.
 _DURABLE: Final = (
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
@@ -78,7 +80,7 @@ class PostgresDatabase(Database):
         check_installed(f"a {layout.noun} in PostgreSQL", "psycopg", extra="postgresql")
         self.layout = layout
         self._address = address
-        self._options = _PATIENT if patient else _HURRIED
+        self._options = f"{_PATIENT if patient else _HURRIED} {_NOTICE}"
         self._application = "cloudgraft db" if patient else REPLICA
         self._line = _Line()
         self.engine = create_engine(

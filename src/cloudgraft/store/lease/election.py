@@ -64,6 +64,7 @@ class Lease:
         self._database = PostgresDatabase(PostgresAddress.parse(address) if isinstance(address, str) else address)
         self._thread: DatabaseThread | None = None
         self._claim: Claim | None = None
+        self._heard_at = -math.inf  # when the database answered last
 
     @property
     def claim(self) -> Claim | None:
@@ -76,7 +77,8 @@ class Lease:
 
     def is_next(self) -> bool:
         """Whether this replica is about to lead, in place of a leader of another rollout."""
-        return self._succession.is_next(_now())
+        now = _now()  # who does not hear from the database may not be the first in line any more
+        return now - self._heard_at < self.seconds and self._succession.is_next(now)
 
     async def acquire(self) -> int | None:
         """Becomes leader if no other replica is. Returns the new epoch; None when another leads, or may lead.
@@ -120,7 +122,9 @@ class Lease:
     async def _run(self, call: Callable[[], T]) -> T:
         if self._thread is None:
             self._thread = DatabaseThread(self._database)
-        return await self._thread.run(call, seconds=self._patience)
+        answer = await self._thread.run(call, seconds=self._patience)
+        self._heard_at = _now()
+        return answer
 
     # -- in the database's thread ------------------------------------------------------------------------------------
 
