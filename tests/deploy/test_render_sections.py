@@ -91,6 +91,43 @@ def test_the_account_of_the_pod_takes_the_place_of_a_kubeconfig(tmp_path: Path) 
     assert found.objects == ()
 
 
+def test_files_that_follow_an_option_are_not_copied_into_an_image(tmp_path: Path) -> None:
+    """They may hold a secret, which every layer of an image shows."""
+    text = (
+        "cluster: prod\n"
+        'clouds: {lab: {driver: exec, create: ./c.sh, delete: ["./bin/del it", --token-file, secrets/api.token],\n'
+        "  list: [python3, ../shared/list.py]}}\n"
+        "nodeGroups: [{id: a, cloud: lab, maxSize: 3, template: {capacity: {cpu: 1, memory: 1Gi}}}]\n"
+    )
+    found = rendered(tmp_path, text)
+    assert list(found.dockerfile)[2:-1] == [
+        "COPY --chmod=555 c.sh /opt/lab/c.sh",
+        'COPY --chmod=555 ["bin/del it", "/opt/lab/bin/del it"]',
+        "COPY --chmod=555 ../shared/list.py /opt/shared/list.py",
+    ]
+    said = warnings(found)
+    assert "clouds.lab.delete: the file secrets/api.token is not found in the pod: mount it yourself" in said
+    assert any("../shared/list.py is not below the directory in which the image is built" in one for one in said)
+
+
+def test_a_transport_that_only_the_image_has_is_no_problem(tmp_path: Path) -> None:
+    text = "cluster: prod\nproviders: [{type: memory}]\nserver: {transport: native}\n"
+    assert rendered(tmp_path, text).values["server"]["settings"] == {"transport": "native"}
+
+
+def test_the_collector_of_traces_and_the_api_of_a_group_are_reached(tmp_path: Path) -> None:
+    text = (
+        "cluster: prod\n"
+        "clouds: {sim: {driver: simulated, url: http://sim.example:9400}}\n"
+        "nodeGroups:\n"
+        "  - {id: a, cloud: sim, maxSize: 3, machine: {shape: small},\n"
+        "     join: {template: kubeadm, server: 'https://10.0.0.1:7443'}}\n"
+        "kubernetes: {inCluster: true}\n"
+        "tracing: {endpoint: 'otel.monitoring:4317', insecure: true}\n"
+    )
+    assert rendered(tmp_path, text).values["server"]["egressPorts"] == [4317, 7443, 9400]
+
+
 def test_egress_has_the_port_of_every_host_that_is_called(tmp_path: Path) -> None:
     text = (
         SIM
@@ -137,7 +174,7 @@ def test_scripts_go_into_an_image_and_find_their_directory(tmp_path: Path) -> No
     ]
     said = warnings(found)
     assert any(one.startswith("clouds.lab: what it runs goes into an image on top") for one in said)
-    assert any(one.startswith("clouds.own: the plugin python3 mine.py goes into an image on top") for one in said)
+    assert any(one.startswith("clouds.own: the plugin python3 goes into an image on top") for one in said)
 
 
 def test_a_dock_that_lets_in_anybody_is_refused(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,6 +42,11 @@ CONTENT = st.dictionaries(
 SETTINGS = st.dictionaries(
     st.from_regex(r"[A-Za-z][A-Za-z0-9-]{0,20}", fullmatch=True), SCALAR | st.lists(SCALAR, max_size=2), max_size=4
 )
+
+
+@pytest.mark.parametrize("text", ["1e3", "1234e56", "08", "0o17", "1.5e10", "y", "Off", "0x1F", ".5", "~", ""])
+def test_text_that_helm_takes_for_something_else_is_quoted(text: str) -> None:
+    assert commented({"a": text, "b": [{"c": text}]}, {}, []) == f'a: "{text}"\nb:\n  - {{c: "{text}"}}\n'
 
 
 @given(content=CONTENT)

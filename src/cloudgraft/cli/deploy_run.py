@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -45,15 +46,15 @@ def run(path: Path, choices: Choices, target: Target) -> None:
         text = _manifests(text, choices, target.chart)
     elif target.is_json:
         text = json.dumps(rendering.values, indent=2, ensure_ascii=False) + "\n"
+    if target.to is not None:
+        try:
+            with target.to.open("w" if target.force else "x", encoding="utf-8") as stream:
+                stream.write(text)
+        except OSError as error:
+            fail(f"cannot write {target.to}: {error.strerror}")
     _tell(rendering, choices, target)
     if target.to is None:
         click.echo(text, nl=False)
-        return
-    try:
-        with target.to.open("w" if target.force else "x", encoding="utf-8") as stream:
-            stream.write(text)
-    except OSError as error:
-        fail(f"cannot write {target.to}: {error.strerror}")
 
 
 def _manifests(values: str, choices: Choices, chart: Path) -> str:
@@ -95,7 +96,7 @@ def _tell(rendering: Rendering, choices: Choices, target: Target) -> None:
 
 
 def _shown(to: Path | None, usual: str) -> str:
-    return str(to) if to is not None else usual
+    return shlex.quote(str(to)) if to is not None else usual
 
 
 def _say(line: str) -> None:

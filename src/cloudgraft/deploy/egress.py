@@ -55,9 +55,15 @@ def endpoints(config: Config) -> list[Endpoint]:
         found += _urls(value, path)
     if config.engine.webhook is not None:
         found += _urls(root["engine"]["webhook"], ("engine", "webhook"))
-    if config.kubernetes is not None and config.join is not None and config.join.server:
-        # Machines call it, but it has the port of the API's servers, which the server in the pod calls too.
-        found += _urls({"server": config.join.server}, ("join",))
+    if config.tracing is not None:
+        found += _of_url(f"//{config.tracing.endpoint}", 443, ("tracing", "endpoint"))
+    if config.kubernetes is not None:
+        # Machines call them, but they have the port of the API's servers, which the server in the pod calls too.
+        if config.join is not None and config.join.server:
+            found += _urls({"server": config.join.server}, ("join",))
+        for index, group in enumerate(config.node_groups):
+            if group.join is not None and group.join.server:
+                found += _urls({"server": group.join.server}, ("nodeGroups", index, "join"))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from collections.abc import Sequence
@@ -63,7 +64,7 @@ class HostNeeds:
             f"FROM cloudgraft:{__version__}",
             "USER root",
             *(f"RUN pip install {package}" for package in sorted(self.packages)),
-            *(f"COPY --chmod=555 {source} {target}" for target, source in self.copies.items()),
+            *(f"COPY --chmod=555 {_copied(source, target)}" for target, source in self.copies.items()),
             "USER 65532:65532",
         ]
 
@@ -73,7 +74,7 @@ class HostNeeds:
         draft, home = self._draft, f"/opt/{name}"
         said = [str(word) for word in draft.at((*path, "command"))]
         given = draft.at((*path, "workingDirectory"))
-        scripts = [word for word in said[1:] if _is_here(word)]
+        scripts = self._scripts((*path, "command"), said[1:])
         program = said[0]
         if "/" in program and not program.startswith("/"):
             target = posixpath.normpath(posixpath.join(home, program))
@@ -81,9 +82,8 @@ class HostNeeds:
             self.copies[target] = program
         if scripts or (given is not None and not str(given).startswith("/")):
             draft.rewrite((*path, "workingDirectory"), home)
-            self._copy(scripts, str(given or ""), home)
-        shown = printable(" ".join(command))
-        draft.warn(path, f"the plugin {shown} {_IMAGE}")
+            self._copy(path, scripts, str(given or ""), home)
+        draft.warn(path, f"the plugin {printable(command[0])} {_IMAGE}")  # other words of it may be secret
         if draft.at((*path, "options")):
             draft.warn((*path, "options"), "files that a plugin's options name are not found: mount them yourself")
 
@@ -135,19 +135,34 @@ class HostNeeds:
         options = parse_options(kind, cloud.options, draft.config.where(*path))
         commands = options.commands()
         given = str(draft.at((*path, "workingDirectory")) or "")
-        scripts = [word for words in commands.values() for word in words if _is_here(word)]
+        scripts = [word for key, words in commands.items() for word in self._scripts((*path, key), words)]
         if given.startswith("/"):
-            self._copy(scripts, "", given)
+            self._copy(path, scripts, "", given)
         elif given or scripts:
             draft.rewrite((*path, "workingDirectory"), home)
-            self._copy(scripts, given, home)
+            self._copy(path, scripts, given, home)
         programs = sorted({printable(words[0]) for words in commands.values()})
         draft.warn(path, f"what it runs {_IMAGE}, with all that this calls: {', '.join(programs)}")
         draft.warn(path, "ports that its programs call are not known: add them to server.egressPorts")
 
-    def _copy(self, scripts: Sequence[str], here: str, there: str) -> None:
+    def _scripts(self, path: KeyPath, words: Sequence[str]) -> list[str]:
+        """The words that name programs and scripts. What follows an option may hold a secret, and is not copied."""
+        found: list[str] = []
+        for index, word in enumerate(words):
+            if not _is_here(word):
+                continue
+            if index and words[index - 1].startswith("-") and _SCRIPT.fullmatch(posixpath.basename(word)) is None:
+                self._draft.warn(path, f"the file {printable(word)} is not found in the pod: mount it yourself")
+            else:
+                found.append(word)
+        return found
+
+    def _copy(self, path: KeyPath, scripts: Sequence[str], here: str, there: str) -> None:
         for script in scripts:
             source = posixpath.normpath(posixpath.join(here, script))
+            if source.startswith("../"):
+                text = f"{printable(source)} is not below the directory in which the image is built: copy it there"
+                self._draft.warn(path, text)
             self.copies[posixpath.normpath(posixpath.join(there, script))] = source
 
     # -- files -------------------------------------------------------------------------------------------------------
@@ -177,6 +192,11 @@ class HostNeeds:
                 file.path, "files that this file names are not found: add them to the same Secret, and name them there"
             )
         return False
+
+
+def _copied(source: str, target: str) -> str:
+    """The words of a COPY, which takes blanks in the form of JSON only."""
+    return f"{source} {target}" if not re.search(r"\s", source + target) else json.dumps([source, target])
 
 
 def _is_here(word: str) -> bool:

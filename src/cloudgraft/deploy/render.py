@@ -12,11 +12,11 @@ from cloudgraft.deploy.draft import CHART, Choices, Draft, NewObject, Remark
 from cloudgraft.deploy.egress import OPEN_PORTS, Endpoint, endpoints
 from cloudgraft.deploy.files import NamedFile, named_files
 from cloudgraft.deploy.host_needs import HostNeeds
+from cloudgraft.deploy.inline_secrets import inline_secrets
 from cloudgraft.deploy.mounts import decide_mounts
 from cloudgraft.deploy.pod import pod_content, problems_in_the_pod
 from cloudgraft.deploy.sections import is_of_the_chart, write_sections
 from cloudgraft.deploy.text import commented, dumped
-from cloudgraft.sdk.secrecy import secrets_in
 from cloudgraft.validation.problems import KeyPath, dotted
 
 _ORDER: Final = ("name", "image", "server", "autoscaler", "dock", "certificates", "liqo", "pod")
@@ -78,7 +78,7 @@ def render(config: Config, choices: Choices) -> Rendering:
 
 def _write_secrets(draft: Draft) -> None:
     """Warns of secrets in the file itself: it becomes a ConfigMap, which many may read."""
-    for path, _ in secrets_in(draft.own):
+    for path in inline_secrets(draft.own):
         draft.warn(path, "seems to be a secret, and would be in a ConfigMap and in the values: put it into a file")
 
 

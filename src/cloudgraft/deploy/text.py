@@ -14,6 +14,10 @@ _LONGEST_REASON: Final = 300
 _WIDTH: Final = 120
 # Breaks of lines that YAML has besides \n: in a block, they would not come back as they are.
 _BREAKS: Final = re.compile("[\r\x85\u2028\u2029\ufeff]")
+# Text that no YAML takes for anything else. Helm reads by other rules than PyYAML writes by: 1e3 is a number to it, and
+# y a boolean.
+_PLAIN: Final = re.compile(r"[A-Za-z/][\w ./@-]*(?::[\w./@-]+)*", re.ASCII)
+_WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 
 
 class _Dumper(yaml.SafeDumper):
@@ -38,7 +42,8 @@ class _FlowDumper(yaml.SafeDumper):
 
 
 def _line_of_text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=None if value.isprintable() else '"')
+    is_plain = _PLAIN.fullmatch(value) is not None and value.lower() not in _WORDS
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=None if is_plain else '"')
 
 
 _FlowDumper.add_representer(str, _line_of_text)

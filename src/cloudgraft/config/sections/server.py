@@ -8,7 +8,16 @@ from typing import Literal
 
 from pydantic import Field, StrictBool, StrictInt, ValidationInfo, field_validator
 
-from cloudgraft.config.fields import Duration, ListenAddress, PositiveDuration, ReadableFile, Text, check_closed, refuse
+from cloudgraft.config.fields import (
+    Duration,
+    ListenAddress,
+    LoadContext,
+    PositiveDuration,
+    ReadableFile,
+    Text,
+    check_closed,
+    refuse,
+)
 from cloudgraft.config.section import Section
 from cloudgraft.config.sections.web_server import WebServerTls
 from cloudgraft.sdk.common.extras import NATIVE, install_command
@@ -98,8 +107,9 @@ class Server(Section):
 
     @field_validator("transport")
     @classmethod
-    def _check_transport(cls, value: str) -> str:
-        if value == "native" and importlib.util.find_spec("cloudgraft_native") is None:
+    def _check_transport(cls, value: str, info: ValidationInfo) -> str:
+        is_here = not isinstance(info.context, LoadContext) or info.context.needs_files
+        if value == "native" and is_here and importlib.util.find_spec("cloudgraft_native") is None:
             raise refuse("cloudgraft-native is not installed", f"{install_command(NATIVE)}, or say auto")
         return value
 
