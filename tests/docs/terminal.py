@@ -9,7 +9,7 @@ How a page is read:
 - a command must end with code 0, unless the sample of its output ends with "command terminated with exit code 1", as
   kubectl exec prints it: then with that one;
 - a command that ends in ``&`` is started in the background and must say that it serves; it is stopped with the page, or
-  by ``kill %1``, where the numbers are those that a shell would give;
+  by ``kill %1``, or ``kill %1; wait %1``, where the numbers are those that a shell would give;
 - ``make`` is checked to have the target, not run: a test suite must not run itself. Only ``make demo`` with a sample
   of its output is run, as the command that it stands for.
 """
@@ -144,7 +144,7 @@ class Terminal:
             self.run(step)
 
     def run(self, command: Command) -> None:
-        killed = re.fullmatch(r"kill (?:-(\w+) )?%(\d+)", command.text)
+        killed = re.fullmatch(r"kill (?:-(\w+) )?%(\d+)(?:; wait %\2)?", command.text)
         if command.text.startswith("make "):
             target = shlex.split(command.text)[1]
             subprocess.run(["make", "-n", target], cwd=ROOT, check=True, capture_output=True, timeout=SECONDS)
