@@ -14,8 +14,8 @@ hosts, usages, isLong and isHop. Both cert-manager and the Job are asked for the
   usages: [server auth]
 - name: {{ $name }}-client
   part: {{ include "cloudgraft.autoscalerName" . }}
-  commonName: {{ first .Values.server.allowedClients }}
-  hosts: [{{ first .Values.server.allowedClients }}]
+  commonName: {{ first .Values.server.allowedClients | toYaml }}
+  hosts: [{{ first .Values.server.allowedClients | toYaml }}]
   usages: [client auth]
   isLong: true
 {{- end }}
@@ -68,14 +68,14 @@ metadata:
   {{- include "cloudgraft.metadata" (dict "root" $root "name" .name "part" .part) | nindent 2 }}
 spec:
   secretName: {{ .name }}-tls
-  commonName: {{ .commonName }}
+  commonName: {{ toYaml .commonName }}
   {{- $addresses := list }}
   dnsNames:
     {{- range .hosts }}
     {{- if regexMatch "^[0-9.]+$|:" . }}
     {{- $addresses = append $addresses (trimAll "[]" .) }}
     {{- else }}
-    - {{ hasPrefix "*" . | ternary (quote .) . }}
+    - {{ toYaml . }}
     {{- end }}
     {{- end }}
   {{- with $addresses }}
@@ -122,7 +122,7 @@ certificates:
   {{- range include "cloudgraft.certificates" . | fromYamlArray }}
   {{- $times := default false .isLong | ternary $.Values.certificates.client $.Values.certificates.server }}
   - secret: {{ .name }}-tls
-    name: {{ .commonName }}
+    name: {{ toYaml .commonName }}
     hosts: {{ toJson .hosts }}
     usages: {{ toJson .usages }}
     duration: {{ $times.duration }}

@@ -28,7 +28,7 @@ server:
     cert: /etc/cloudgraft/tls/tls.crt
     key: /etc/cloudgraft/tls/tls.key
     clientCA: /etc/cloudgraft/tls/ca.crt
-    allowedClients: [{{ join ", " $server.allowedClients }}]
+    allowedClients: [{{ range $index, $name := $server.allowedClients }}{{ if $index }}, {{ end }}{{ toYaml $name }}{{ end }}]
 {{- end }}
   ops: 0.0.0.0:8087
 {{- with $server.settings }}
