@@ -27,8 +27,9 @@ def mount(directory: Path, files: Mapping[str, bytes]) -> None:
     old = link.resolve() if link.is_symlink() else None
     new = Path(tempfile.mkdtemp(prefix="..", dir=directory))
     for name, data in files.items():
-        (new / name).touch(mode=0o440)
+        (new / name).touch(mode=0o600)
         (new / name).write_bytes(data)
+        (new / name).chmod(0o440)  # only root could have written it like that
     unfinished.symlink_to(new.name)
     unfinished.replace(link)
     for name in files:
