@@ -34,7 +34,7 @@ class CertManager:
 
     @property
     def is_its_own_program(self) -> bool:
-        """Whether the main is cert-manager's own."""
+        """Tells if cert-manager's own program is built, and not our small one."""
         return self.recipe.source is None
 
 

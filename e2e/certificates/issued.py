@@ -40,7 +40,7 @@ def certificates(plane: ControlPlane, namespace: str) -> list[Object]:
 
 
 def are_settled(requests: list[Object]) -> bool:
-    """Whether there are some, and cert-manager is done with all of them as they are now."""
+    """Tells if there are Certificates, and cert-manager has finished all of them in their present version."""
     return bool(requests) and all(map(_is_settled, requests))
 
 
@@ -103,7 +103,7 @@ def problems(plane: ControlPlane, namespace: str, directory: Path, *, address: s
 
 
 def differences(spec: Object, made: x509.Certificate) -> Iterator[str]:
-    """What is otherwise in a certificate than its Certificate has asked for, one line each."""
+    """Compares a certificate with the request of its Certificate; yields a line for each difference."""
     names, addresses = sans(made)
     found = {
         "DNS names": set(names),
@@ -127,7 +127,7 @@ def differences(spec: Object, made: x509.Certificate) -> Iterator[str]:
 
 
 def _shown(directory: Path, address: str) -> Iterator[str]:
-    """What ``cloudgraft certs show`` finds wrong."""
+    """Returns the faults that ``cloudgraft certs show`` finds."""
     command = [sys.executable, "-m", "cloudgraft.cli", "certs", "show", str(directory)]
     words = [*command, *(("--address", address) if address else ())]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60.0, check=False)

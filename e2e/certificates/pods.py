@@ -124,7 +124,7 @@ class Pods:
         issued.renew_now(self.plane, self.namespace, f"cloudgraft-{name}")
 
     def authority(self) -> x509.Certificate | None:
-        """That in its Secret; None while there is no such Secret, or an empty one."""
+        """Returns the certificate of its Secret; None while the Secret is missing or empty."""
         words = ("-n", self.namespace, "get", "secret", "cloudgraft-ca", "--ignore-not-found", "-o", "json")
         text = kubectl(self.plane, *words)
         files = issued.files_in(json.loads(text)) if text else {}
@@ -139,11 +139,11 @@ class Pods:
         return issued.certificate_in(self._files(name))
 
     def trusted(self, name: str) -> x509.Certificate:
-        """The authority by which one side judges the other, as its pod sees it."""
+        """Returns the authority that one side trusts, as its pod sees it."""
         return x509.load_pem_x509_certificate(self._files(name)["ca.crt"])
 
     def served(self) -> x509.Certificate:
-        """What the server shows to a client with the mounted certificate, and by the name that pods use."""
+        """Connects with the mounted certificate, by the name that pods use, and returns the server's certificate."""
         directory = self.client.directory
         with self.client.lock:
             context = ssl.create_default_context(cafile=str(directory / "ca.crt"))
@@ -165,7 +165,7 @@ class Pods:
         return replace(CloudConfig.parse(yaml.safe_dump(self._cloud_config)), server_name=self._host)
 
     def can_connect(self) -> bool:
-        """Whether a new client with the mounted certificate is served."""
+        """Tells if the server serves a new client with the mounted certificate."""
         config = self.stage.directory / "client.yaml"
         config.write_text(yaml.safe_dump(self._cloud_config), "utf-8")
         command = [sys.executable, "-m", "cloudgraft.cli", "call", "NodeGroups", "--cloud-config", str(config)]
@@ -181,7 +181,7 @@ class Pods:
             return sum(float(found) for found in _ERRORS.findall(answer.read().decode()))
 
     def failed_calls_of_the_autoscaler(self) -> list[str]:
-        """What its log says of them, through all its starts."""
+        """Finds them in its log, which has all its starts."""
         return _FAILED_CALL.findall(self.stage.autoscaler.log.read_text("utf-8", "replace"))
 
     def judge_calls(self) -> int:

@@ -68,7 +68,7 @@ class Release:
         self._helm().run("uninstall", _NAME, "--namespace", self.namespace)
 
     def server_config(self, certificates: Path) -> dict[str, Any]:
-        """What is in its pod, but for the directory of the certificates and the ports: those are this machine's."""
+        """Returns the pod's configuration, with this machine's directory of certificates and ports."""
         document = self._read(_NAME, "cloudgraft.yaml", certificates)
         for name in ("listen", "ops"):
             del document["server"][name]
